@@ -28,3 +28,8 @@ def cases() -> Iterator[object]:
 @pytest.mark.parametrize("check", list(cases()))
 def test_contract(check: Check) -> None:
     check()
+
+
+def test_a_card_says_that_labels_are_needed_where_the_method_needs_them() -> None:
+    for name in FEDERATED_METHODS.table:
+        assert FEDERATED_METHODS.card(name).supervised == FEDERATED_METHODS.resolve(name).traits.needs_labels, name

@@ -23,7 +23,9 @@ from silohash.search.hits import SearchOptions
 from silohash.search.requests import SearchRequest
 from silohash.service.backends import LocalBackend
 from silohash.service.web.cards import hit_cards
-from tests.regions import matching_config, write_region_set, write_split
+from tests import backbones
+from tests.detectors import detector
+from tests.regions import THINGS, matching_config, write_region_set, write_split
 from tests.runs import same_arrays, silohash
 
 SCAN: dict[str, object] = {"name": "scan", "bits": 32, "direction": "t2i"}
@@ -282,3 +284,27 @@ def test_archives_of_region_arrays_are_trained_and_searched(tmp_path: Path) -> N
     assert said.err.splitlines()[-1].strip() == "[modality-needed]"
     assert "data.options.regions" in said.err
     assert "evaluate.validation" not in said.err
+
+
+def test_regions_are_found_in_own_pictures(tmp_path: Path) -> None:
+    files = tmp_path / "own"
+    pictures = backbones.jpegs(files, 24)
+    lines = [f"{name},a {THINGS[number % 4]}" for number, name in enumerate(pictures.files) for _ in range(2)]
+    (files / "metadata.csv").write_text("\n".join(["file_name,text", *lines]) + "\n")
+    detector(tmp_path / "d.onnx", [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]], [0.9, 0.8])
+    # The path of the detector is relative to the config.
+    image = {"kind": "picture_regions", "detector": "d.onnx", "vectors": "colors", "regions": 4}
+    config = matching_config(
+        features={"image": image, "text": {"kind": "words", "length": 12}},
+        federated={"rounds": 1, "local_epochs": 1},
+    )
+    config["data"] = {"path": str(files)}
+    (tmp_path / "run.toml").write_text(to_toml(config))
+    said = silohash("train", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    found = silohash("search", tmp_path / "run", "--image", files / "0003.jpg", "--find", "text", "--json")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["hits"]
+    # Both texts of a picture share its regions.
+    stored = np.load(next((tmp_path / "run" / "index").glob("*/image-nodes/places.npy")))
+    assert len(set(stored.tolist())) == len(stored) / 2

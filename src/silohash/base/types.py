@@ -144,6 +144,7 @@ class Outputs:
         logit: ``(B, K)``, the output of the hash layer.
         code: ``(B, K)`` in (-1, 1), the relaxed code. Its signs are the hash code.
         class_logit: ``(B, C)``, the output of the optional classifier head.
+        projection: ``(B, H)``, the feature before dropout. Empty if the model computes its features in another way.
         pair_score: ``(B, B)`` for matching methods, with one row per image and one column per text.
         extra: Outputs of networks and tables that only the local method's training needs, such as a label network or
             learned class codes.
@@ -155,6 +156,7 @@ class Outputs:
     class_logit: Mapping[Modality, torch.Tensor] = field(default_factory=dict)
     pair_score: torch.Tensor | None = None
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    projection: Mapping[Modality, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,14 @@ class Step:
         modalities: Modalities whose outputs the loss terms need.
         regularize: Whether the federated method's loss terms are added to those of the step. A method that trains a tower in
             several steps per batch sets this for one of them, so that the terms count once.
+        own_terms: Whether the step has the terms of the local method.
     """
 
     name: str
     parameters: tuple[str, ...]
     modalities: tuple[Modality, ...]
     regularize: bool = True
+    own_terms: bool = True
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ FEATURIZERS = Registry(
         "tfidf": "silohash.features.text:BagOfWords",
         "tokens": "silohash.features.word_pieces:TokenFeatures",
         "regions": "silohash.features.nodes.regions:RegionFeatures",
+        "picture_regions": "silohash.features.nodes.regions:RegionFeatures",
         "words": "silohash.features.nodes.word_ids:WordSequences",
         "cnnf": "silohash.features.network:NetworkFeatures",
         "huggingface": "silohash.features.network:NetworkFeatures",

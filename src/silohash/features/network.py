@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 NETWORKS: Mapping[str, str] = {"cnnf": "silohash.models.cnnf", "huggingface": "silohash.models.huggingface"}
-"""Each kind of published network is a module with four functions, which raise `UserError` if the weights do not exist:
+"""Each kind of published network is a module with these functions, which raise `UserError` if the weights do not exist:
 
 ``frozen(modality, **options)`` returns the `Network` of fixed features. Its keyword-only parameters are the kind's options
 in ``[features]``.
@@ -59,10 +59,14 @@ per channel).
 ``weights(settings)`` reads the user's files and returns the published weights by their names in the state of the network.
 """
 
+PICTURE_REGIONS = "picture_regions"
+MODULES = {**NETWORKS, PICTURE_REGIONS: "silohash.features.nodes.picture_regions"}
+"""The modules of all kinds that have the function ``frozen``."""
+
 COMMON_OPTIONS: Mapping[str, Any] = {"batch": 32, "device": "auto", "half": False, "draft": False}
 """Options of all kinds: items per forward pass, device, 16-bit precision, and JPEG decoding at a reduced size."""
 
-NETWORK_FILES = ("model", "weights")
+NETWORK_FILES = ("model", "weights", "detector")
 """Options that hold the path of a user's file or folder."""
 
 REPORTED_ITEMS = 64
@@ -149,8 +153,8 @@ def _picture(value: Value) -> Image.Image:
 
 
 def network_module(kind: str) -> Any:  # noqa: ANN401  a module of the table
-    """Return the module of a kind of `NETWORKS`, which imports torch."""
-    return importlib.import_module(NETWORKS[kind])
+    """Return the module of a kind of `MODULES`. Those of `NETWORKS` import torch."""
+    return importlib.import_module(MODULES[kind])
 
 
 def make_network(kind: str, modality: Modality, options: Mapping[str, Any]) -> Network:
@@ -297,7 +301,11 @@ class NetworkFeatures:
         return self.given.transform(self.network_vectors(column, rows), np.arange(len(rows)))
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
-        """Return one picture or text as ``(1, *shape)`` float32.
+        """Return one picture or text as ``(1, *shape)`` float32. The errors are those of `query_vector`."""
+        return self.given.encode_one(self.query_vector(value))
+
+    def query_vector(self, value: Value) -> npt.NDArray[np.float32]:
+        """Return the network's vector of one picture or text before standardization, ``(1, width)`` float32.
 
         Raises:
             UserError: If the query is of the other modality, or if the cache does not hold the network and it no longer
@@ -312,7 +320,7 @@ class NetworkFeatures:
             require("torch", f'Encoding this query, with "{self.kind}" features whose network the cache does not hold,')
             network = self.source.network()
             found = network.embed(network.prepare([query]), str(choose_device(self.device)), half=self.half)
-        return self.given.encode_one(self.vectors.rounded(found).astype(np.float32))
+        return self.vectors.rounded(found).astype(np.float32)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums, and the source and key of the network, but not its weights."""
@@ -334,12 +342,16 @@ class NetworkFeatures:
 
     def network_vectors(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
         """Return the network's vectors before standardization, ``(n, width)`` float32. Missing ones are computed first."""
+        return self.vectors.take(self.encoded(column, rows))
+
+    def encoded(self, column: Column, rows: Rows) -> list[str]:
+        """Return the digests of items, by which the cache holds their vectors. Missing ones are computed first."""
         (pictures_of if self.modality == "image" else texts_of)(column)
         digests = [_content_digest(column, int(row)) for row in rows]
         lacking = self.vectors.missing(digests)
         if lacking:
             self._encode(column, rows, digests, lacking)
-        return self.vectors.take(digests)
+        return digests
 
     def _encode(self, column: Column, rows: Rows, digests: list[str], lacking: list[int]) -> None:
         network, device = self.source.network(), str(choose_device(self.device))

@@ -61,6 +61,7 @@ from silohash.base.types import (
     is_unified,
     query_modality,
 )
+from silohash.data.partitions.kinds import training_split
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_in_folds, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
@@ -414,12 +415,15 @@ class Evaluator:
 
 
 def trained_rows(run: Run) -> Rows:
-    """Return the archive rows that some silo trained on, sorted. Those it held back chose the round, so they count."""
-    archive = run.archive
+    """Return the archive rows that some silo trained on, sorted. Those it held back chose the round, so they count.
+
+    Where training items were drawn with replacement, those that were never drawn count too.
+    """
+    archive, split = run.archive, training_split(run.partition.params)
     none = np.zeros(0, np.int64)
-    if "train" not in archive.splits:
+    if split not in archive.splits:
         return none
-    return np.unique(np.concatenate([none, *(silo.split(archive, "train") for silo in run.partition.silos)]))
+    return np.unique(np.concatenate([none, *(silo.split(archive, split) for silo in run.partition.silos)]))
 
 
 def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:

@@ -85,6 +85,8 @@ class Traits:
         closed_form: Federated. Which local methods without gradient steps can be trained: none, those that each silo fits to
             its own pairs, or those that are solved from sums over silos.
         trains_scores: Federated. Whether the method can train local methods with `scores_pairs`.
+        separate_steps: Federated. Whether the terms have optimizer steps of their own, one per tower, after those of the
+            local method. If not, they are added to its loss.
         class_codes: Federated. Whether the method sets hash layers to codes of classes, so that no bits tell items apart.
         shares: Federated. Parameters that silos send: ``all``, only the ``hash`` layers, the ``body`` without them, or
             ``none``.
@@ -141,6 +143,7 @@ class Traits:
     closed_form: Literal["none", "silos", "sums"] = "none"
     trains_scores: bool = False
     class_codes: bool = False
+    separate_steps: bool = False
     shares: Shares = "all"
     sends_changes: bool = False
     uniform_broadcast: bool = True

@@ -8,8 +8,10 @@ published weights are read once, when a run starts.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -90,6 +92,45 @@ def frozen(
     return Network(
         model, digest_json(parts), width, lambda: backbone, preparation, pieces, tokens=tokens, padded=padded
     )
+
+
+class Cells(nn.Module):
+    """The last feature map of a published image network, without the tokens before its cells, ``(B, cells * width)``."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network: Any = network.vision_model if hasattr(network, "vision_model") else network
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the cells of square pictures row by row, each with its vector."""
+        return self.cells(pixels).flatten(1)
+
+    def cells(self, pixels: Tensor) -> Tensor:
+        """Return the same as ``(B, cells, width)``."""
+        hidden: Tensor = self.network(pixel_values=pixels).last_hidden_state
+        hidden = hidden.flatten(2).mT if hidden.ndim > 3 else hidden
+        return hidden[:, -(math.isqrt(hidden.shape[1]) ** 2) :]
+
+
+def maps(*, model: str, size: int, download: bool) -> Network:
+    """Return what gives the last feature map of whole pictures, resized to a square of ``size`` pixels, or its own.
+
+    Raises:
+        UserError: If the model does not exist or cannot be read, or does not support the size.
+    """
+    if type(size) is not int or not (size == 0 or 8 <= size <= 2_048):
+        raise OutOfRange(
+            f"[features.image] size is {size!r}; it must be 8 to 2048 pixels, or 0 for the size of the model."
+        )
+    folder = find_model(model, "features.image", download=download)
+    given = read_preparation(folder)
+    side = size or given.shape[0]
+    sample = torch.zeros(1, 3, side, side)
+    cells = Cells(read_backbone(folder, sample, "image", "auto")[0].network).eval()
+    with torch.inference_mode():
+        count, width = cells.cells(sample).shape[1:]
+    key = digest_json(["huggingface", folder_digest(folder, "image"), "cells", side])
+    return Network(model, key, count * width, lambda: cells, replace(given, resize=(side, side), crop=()), tokens=count)
 
 
 def _rule(folder: Path, pooling: Pooling) -> tuple[Pooling, bool, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadAr
 from silohash.models.backbones import PublishedTower, rectified_layers
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 
-Part: TypeAlias = Literal["feature", "logit", "code"]
+Part: TypeAlias = Literal["feature", "logit", "code", "projection"]
 """Which of a model's `Outputs`."""
 
 
@@ -96,6 +96,20 @@ KINDS: Mapping[TowerKind, Callable[[TowerSpec], nn.Module]] = {
 """Kind of a tower -> function that makes its backbone."""
 
 
+class TowerOutputs(NamedTuple):
+    """The outputs of a tower.
+
+    Attributes:
+        feature: ``(B, H)``, the input of the hash layer.
+        logit: ``(B, K)``, the output of the hash layer.
+        projection: ``(B, H)``, the feature before dropout; None if the feature is computed in another way.
+    """
+
+    feature: Tensor
+    logit: Tensor
+    projection: Tensor | None = None
+
+
 class Tower(nn.Module):
     """The network of one modality: input scaling, backbone and hash layer."""
 
@@ -107,13 +121,23 @@ class Tower(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the backbone, ``(B, H)``."""
-        feature: Tensor = self.backbone(inputs * self.scale if self.scale != 1.0 else inputs)
-        return feature
+        return self.projected(inputs)[1]
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)``."""
-        feature = self.features(inputs)
-        return feature, self.hash(feature)
+    def projected(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs of the backbone before its final dropout, if it has one, and after it, both ``(B, H)``."""
+        values = inputs * self.scale if self.scale != 1.0 else inputs
+        if not isinstance(self.backbone, nn.Sequential) or not isinstance(self.backbone[-1], nn.Dropout):
+            feature: Tensor = self.backbone(values)
+            return feature, feature
+        *layers, dropout = self.backbone
+        for layer in layers:
+            values = layer(values)
+        return values, dropout(values)
+
+    def forward(self, inputs: Tensor) -> TowerOutputs:
+        """Return the outputs of the tower."""
+        projection, feature = self.projected(inputs)
+        return TowerOutputs(feature, self.hash(feature), projection)
 
 
 class HashNet(nn.Module):
@@ -143,17 +167,20 @@ class HashNet(nn.Module):
         logit: dict[Modality, Tensor] = {}
         code: dict[Modality, Tensor] = {}
         class_logit: dict[Modality, Tensor] = {}
+        projection: dict[Modality, Tensor] = {}
         for modality in modalities or self.modalities:
             values = batch.values(modality)
             if values is None or modality not in self.modalities:
                 continue
-            hidden, outputs = self.run_tower(modality, values, batch)
-            feature[modality], logit[modality] = hidden.float(), outputs.float()
+            found = self.run_tower(modality, values, batch)
+            feature[modality], logit[modality] = found.feature.float(), found.logit.float()
+            if found.projection is not None:
+                projection[modality] = found.projection.float()
             tower = self.tower(modality)
             if hasattr(tower, "classifier"):
                 class_logit[modality] = tower.get_submodule("classifier")(logit[modality]).float()
             code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
-        return Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit)
+        return Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit, projection=projection)
 
     def tower(self, modality: Modality) -> Tower:
         """Return the tower of one of the model's modalities."""
@@ -161,12 +188,9 @@ class HashNet(nn.Module):
         assert isinstance(tower, Tower)  # noqa: S101  built above
         return tower
 
-    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
-        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)`` for inputs of one modality.
-
-        A subclass may compute them in another way.
-        """
-        found: tuple[Tensor, Tensor] = self.tower(modality)(values)
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> TowerOutputs:
+        """Return the outputs for inputs of one modality. A subclass may compute them in another way."""
+        found: TowerOutputs = self.tower(modality)(values)
         return found
 
 

@@ -1,8 +1,9 @@
 """Example searches of a run, with pictures: drawn, searched and stored with the run as ``examples.json``.
 
 The queries are a random draw with the run's seed, so good and bad answers are shown alike. The codes are those that the
-figures were computed from, and the results are merged as in a search across silos. The file holds thumbnails and texts,
-so that a report can be made without the model.
+figures were computed from, and the results are merged as in a search across silos. A model that scores pairs scores all
+items, and partners of the query after the first results are shown with their rank. The file holds thumbnails and texts, so
+that a report can be made without the model.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ OWN_PARTNER = (
     "picture, or the picture of the text."
 )
 
+SCORED = " Every item was scored with the query by the model of the query's silo, without a first stage by codes."
+
 _DATA_URI = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+=*")
 
 
@@ -83,19 +86,25 @@ class ExampleHit:
 
     Attributes:
         distance_bits: Hamming distance between its code and the query's code.
-        rank: Rank within its own silo, where silos deploy different models; None where distances give the order.
+        rank: Rank within its own silo, where silos deploy different models, or rank by score, from 1; None where distances
+            give the order.
         relevant: Whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
+        score: Score of the pair; None if the model has codes only.
     """
 
     item: ExampleItem
     distance_bits: int
     rank: int | None = None
     relevant: bool | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSearch:
-    """One query and its first results over all silos, nearest first, and how many further items are as near as the last."""
+    """One query and its first results over all silos, nearest first, and how many further items are as near as the last.
+
+    In a search by score, relevant items that come later follow.
+    """
 
     task: Task
     query: ExampleItem
@@ -130,11 +139,13 @@ def draw_examples(evaluator: Evaluator) -> Examples:
     for task in _tasks(evaluator):
         queries = evaluator.asked(rule, task)
         order = seeds.numpy_generator(evaluator.run.config.seed, f"examples/{task}").permutation(queries)
-        searches += [_search(evaluator, int(row), task) for row in order[:SEARCHES_PER_TASK]]
+        search = _search if evaluator.scores is None else _scored_search
+        searches += [search(evaluator, int(row), task) for row in order[:SEARCHES_PER_TASK]]
     drawn = (
         f"The queries were drawn at random from all {len(rule.queries):,} queries with the run's seed "
         f"({evaluator.run.config.seed}). They were not selected by their results."
     )
+    drawn += SCORED if evaluator.scores is not None else ""
     relevant = SHARES_A_LABEL if rule.by == "labels" else OWN_PARTNER
     return Examples(drawn=drawn, relevant=relevant, searches=tuple(searches))
 
@@ -149,25 +160,64 @@ def _tasks(evaluator: Evaluator) -> list[Task]:
 
 def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     """Search all silos with one item of the archive."""
-    archive, run = evaluator.run.archive, evaluator.run
-    place = {str(archive.ids[item]): int(item) for item in evaluator.rules[0].database}
+    place = {str(evaluator.run.archive.ids[item]): int(item) for item in evaluator.rules[0].database}
     hits = merged_hits(evaluator, row, task)
     ranks = hits.ranks or (None,) * len(hits)
-    owner = evaluator.holdings.owner[query_modality(task)][row]
-    numbers = {silo.name: number for number, silo in enumerate(run.partition.silos)}
-    return ExampleSearch(
-        task=task,
-        query=_query(archive, row, run.partition.silos[owner].name, query_modality(task)),
-        hits=tuple(
-            ExampleHit(
-                item=_item(archive, place[item], silo, pictured=_pictured(evaluator, numbers[silo], place[item], task)),
-                distance_bits=distance,
-                rank=rank,
-                relevant=evaluator.rules[0].is_relevant(row, place[item]),
-            )
-            for item, silo, distance, rank in zip(hits.ids, hits.silos, hits.distances, ranks, strict=True)
-        ),
-        ties_at_cut=hits.ties_at_cut,
+    numbers = {silo.name: number for number, silo in enumerate(evaluator.run.partition.silos)}
+    found = (
+        replace(_hit(evaluator, row, task, place[item], numbers[silo], distance), rank=rank)
+        for item, silo, distance, rank in zip(hits.ids, hits.silos, hits.distances, ranks, strict=True)
+    )
+    return _searched_by(evaluator, row, task, found, hits.ties_at_cut)
+
+
+def _scored_search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
+    """Score all items with one item of the archive, and keep the first results and all that are relevant."""
+    assert evaluator.scores is not None  # noqa: S101  the model scores pairs
+    rule, query, asked = evaluator.rules[0], np.array([row]), query_modality(task)
+    model = evaluator.run.model.deployed_by(_asking(evaluator, row, task))
+    items = evaluator.searched(rule, task)
+    items = items if rule.ranks_own_item(task) else items[items != row]
+    scores = evaluator.scores.of_model(task, model, query, items).values[0]
+    order = np.argsort(-scores, kind="stable")
+    kept = [
+        rank for rank, place in enumerate(order) if rank < HITS_PER_SEARCH or rule.is_relevant(row, int(items[place]))
+    ]
+    rows, owners = items[order[kept]], evaluator.holdings.owner[database_modalities(task)[0]]
+    words = evaluator.codes.words(model, asked, query, "query")[0]
+    distances = distances_to(
+        words, evaluator.database_codes.of_model(task, model, rows), evaluator.run.config.local.bits
+    )
+    hits = (
+        replace(
+            _hit(evaluator, row, task, int(item), int(owners[item]), int(distance)),
+            rank=rank + 1,
+            score=float(scores[order[rank]]),
+        )
+        for item, distance, rank in zip(rows, distances, kept, strict=True)
+    )
+    ties = int((scores[order[HITS_PER_SEARCH:]] == scores[order[:HITS_PER_SEARCH]][-1]).sum())
+    return _searched_by(evaluator, row, task, hits, ties)
+
+
+def _asking(evaluator: Evaluator, row: int, task: Task) -> str:
+    """Return the name of the silo that asks with an item."""
+    return str(evaluator.run.partition.silos[evaluator.holdings.owner[query_modality(task)][row]].name)
+
+
+def _searched_by(evaluator: Evaluator, row: int, task: Task, hits: Iterable[ExampleHit], ties: int) -> ExampleSearch:
+    """Return a search with one item of the archive."""
+    query = _query(evaluator.run.archive, row, _asking(evaluator, row, task), query_modality(task))
+    return ExampleSearch(task=task, query=query, hits=tuple(hits), ties_at_cut=ties)
+
+
+def _hit(evaluator: Evaluator, row: int, task: Task, item: int, number: int, distance: int) -> ExampleHit:
+    """Return an item of a silo as a result of a search with a row."""
+    silo, pictured = evaluator.run.partition.silos[number].name, _pictured(evaluator, number, item, task)
+    return ExampleHit(
+        item=_item(evaluator.run.archive, item, silo, pictured=pictured),
+        distance_bits=distance,
+        relevant=evaluator.rules[0].is_relevant(row, item),
     )
 
 

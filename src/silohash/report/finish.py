@@ -38,7 +38,7 @@ def measure_run(run: Run) -> Figures:
         unseen = figures.unseen or figures
         write_per_query(run.unseen_per_query_path, unseen)
         write_results(run.unseen_results_path, unseen.rows)
-        if evaluator is not None and evaluator.scores is None:
+        if evaluator is not None:
             write_examples(run.examples_path, draw_examples(evaluator))
         write_results(run.results_path, figures.rows)
         write_card(run)

@@ -21,6 +21,7 @@ from silohash.base.types import ResultRow, database_modalities, query_modality
 from silohash.evaluate.measures import is_rank
 from silohash.measure.evaluation import RadiusCurve
 from silohash.report import plots, tables
+from silohash.report.examples import HITS_PER_SEARCH
 from silohash.report.gather import ReportData
 from silohash.report.headline import Headline, headline
 from silohash.report.plots import TASK_WORDS, LabelTable
@@ -68,6 +69,7 @@ def render(data: ReportData) -> str:
         evaluations=EVALUATION_WORDS,
         query_modality=query_modality,
         database_modalities=database_modalities,
+        first_hits=HITS_PER_SEARCH,
         uncounted=_uncounted(data.rows),
         shading=_shading,
         is_rank=is_rank,

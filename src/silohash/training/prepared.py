@@ -31,7 +31,8 @@ from silohash.data.archive import Archive
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.base import Partition
 from silohash.data.partitions.columns import values_of
-from silohash.data.partitions.training import SiloItems, TrainingSilo, held_back_pairs, parts_of
+from silohash.data.partitions.kinds import training_split
+from silohash.data.partitions.training import SiloItems, TrainingSilo, bootstrap_sample, held_back_pairs, parts_of
 from silohash.features.base import Featurizer, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
@@ -42,6 +43,7 @@ from silohash.methods.local.base import ClosedForm, SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import published_weights
 from silohash.models.specs import ModelSpec
+from silohash.models.tower_specs import tower_spec
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import RunConfig
 from silohash.run.model.trained import TrainedModel, deployed_weights
@@ -52,7 +54,6 @@ from silohash.training.checks import (
     towers_of_few_silos,
     unreleased_classes,
 )
-from silohash.training.model_spec import model_spec, networks_of
 from silohash.training.updates.chain import Chain, Link, Screening
 from silohash.training.updates.compression import Compression
 from silohash.training.updates.encryption import KEY, SiloKey
@@ -70,16 +71,17 @@ FEWEST_WITH_VALIDATION = 4
 def training_silos(archive: Archive, partition: Partition, resolved: ResolvedConfig) -> list[TrainingSilo]:
     """Split each silo's training items into items to train on and validation queries, which select the best round.
 
-    Items of the same picture stay together. A pooled method gets one silo with the training and validation items of all
-    silos.
+    Items of the same picture stay together. If the partition draws training items with replacement, it draws from those
+    that are not held back. A pooled method gets one silo with the training and validation items of all silos.
 
     Raises:
         UserError: If no silo has training items, or a pooled method is combined with silos that lack a modality or pairs.
     """
     config = resolved.config
-    train, pictures = archive.split("train"), picture_numbers(archive)
+    split, drawn = training_split(partition.params), bool(partition.params.get("bootstrap"))
+    train, pictures = archive.split(split), picture_numbers(archive)
     by_pairs = resolved.validation_by == "pairs"
-    held_pairs = held_back_pairs(archive, config.evaluate.validation, config.seed) if by_pairs else train[:0]
+    held_pairs = held_back_pairs(archive, config.evaluate.validation, config.seed, split) if by_pairs else train[:0]
     silos = []
     for number, silo in enumerate(partition.silos):
         rows = np.intersect1d(silo.rows, train)
@@ -90,10 +92,11 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
         if by_pairs:
             holds_pairs = not silo.lacks and held > 0
             validation = np.intersect1d(rows, held_pairs) if holds_pairs else rows[:0]
+        kept = np.setdiff1d(rows, validation)
         silos.append(
             TrainingSilo(
                 name=silo.name,
-                train=np.setdiff1d(rows, validation),
+                train=bootstrap_sample(kept, partition.seed, number) if drawn else kept,
                 validation=validation,
                 has_image=silo.has_image,
                 has_text=silo.has_text,
@@ -102,12 +105,13 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
         )
     if not any(len(silo.train) for silo in silos):
         raise NothingUsable(
-            f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
+            f'Archive "{archive.card.name}" has no items in the split "{split}". Assign some of its items to that split.'
         )
-    return [_pooled(silos)] if resolved.federated.traits.pooled else silos
+    return [_pooled(silos, repeated=drawn)] if resolved.federated.traits.pooled else silos
 
 
-def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
+def _pooled(silos: list[TrainingSilo], *, repeated: bool) -> TrainingSilo:
+    """Return the silo that holds the items of all silos. Those that were drawn several times stay ``repeated``."""
     if not all(silo.has_image and silo.has_text and silo.paired for silo in silos):
         raise ConflictingOptions(
             'Pooled training (federated.name = "centralized") needs every silo\'s images, texts and pairs, but the '
@@ -117,7 +121,7 @@ def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
         return silos[0]
     return TrainingSilo(
         name="pooled",
-        train=np.unique(np.concatenate([silo.train for silo in silos])),
+        train=(np.sort if repeated else np.unique)(np.concatenate([silo.train for silo in silos])),
         validation=np.unique(np.concatenate([silo.validation for silo in silos])),
     )
 
@@ -144,6 +148,33 @@ def fit_featurizers(
             )
         fitted[modality] = featurizer.fitted(add_statistics(parts))
     return fitted
+
+
+def model_spec(
+    featurizers: Mapping[Modality, Featurizer],
+    resolved: ResolvedConfig,
+    labels: int,
+    arrays: Arrays,
+    networks: Mapping[Modality, Mapping[str, Any]] | None = None,
+) -> ModelSpec:
+    """Return the structure of a model, given the number of labels, the inputs, if they are here, and known networks."""
+    model, known = resolved.config.model, networks or {}
+    return ModelSpec(
+        towers={
+            m: tower_spec(
+                m,
+                featurizer,
+                widths=model.widths.get(m, (model.hidden,)),
+                dropout=model.dropout,
+                backbone=model.of(m),
+                network=known.get(m),
+            )
+            for m, featurizer in featurizers.items()
+        },
+        classes=labels if resolved.needs_labels else 0,
+        class_head=resolved.federated.traits.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
+    )
 
 
 @dataclass(frozen=True)
@@ -333,7 +364,7 @@ def prepare(
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
-    fine_tuned = {} if networks else networks_of(spec)
+    fine_tuned = {} if networks else spec.networks
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from silohash.base import seeds
-from silohash.base.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
+from silohash.base.types import MODALITIES, Arrays, Outputs, PairBatch, Phase, ReadArrays, Step, Terms
 from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.server_values import with_sums
@@ -29,6 +29,7 @@ from silohash.models.parameters import Optimizer, OptimizerPool, params_of, shar
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.kept_optimizers import keep, kept_optimizers, moving, restore
 from silohash.training.privacy.budget import sampling
 from silohash.training.privacy.training import PrivateRound, PrivateSteps
 
@@ -177,12 +178,14 @@ def _run_epochs(
     """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
     settings = config.train
     model = phase.model.train()
-    steps = context.local.steps(model)
+    steps = steps_of(context, federated, model)
     rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
     make = partial(make_optimizer, settings=settings, rate=rate)
     new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
+    kept = kept_optimizers(settings, phase, context, steps, optimizers, auxiliary_optimizer)
+    restore(kept, context)
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
@@ -197,19 +200,48 @@ def _run_epochs(
             for step in steps:
                 with autocast(settings.precision, rows.device):
                     outputs = adapted(batch, step.modalities)
-                terms = context.local.terms(step, outputs, renumbered(batch), context.state)
-                if step.regularize:
-                    terms = {**terms, **federated.terms(context, batch, outputs)}
+                terms = _terms(step, context, federated, batch, renumbered(batch), outputs)
                 if terms:
                     _step(terms, optimizers[step.name], settings, means)
                     context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
-                    context.local.record(step, outputs, renumbered(batch), context.state)
-                if auxiliary_optimizer is not None:
+                    if step.own_terms:
+                        context.local.record(step, outputs, renumbered(batch), context.state)
+                if auxiliary_optimizer is not None and step.own_terms:
                     judged = federated.adapter.auxiliary_step(context, batch, outputs)
                     _step(judged, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
+    keep(kept, context)
     return means.values()
+
+
+def _terms(
+    step: Step, context: SiloContext, federated: FederatedMethod, batch: PairBatch, own: PairBatch, outputs: Outputs
+) -> Terms:
+    """Return the terms of a step on a batch, which the local method sees with rows of its ``own``."""
+    terms = context.local.terms(step, outputs, own, context.state) if step.own_terms else {}
+    return {**terms, **federated.terms(context, batch, outputs)} if step.regularize else terms
+
+
+def steps_of(context: SiloContext, federated: FederatedMethod, model: nn.Module) -> Sequence[Step]:
+    """Return the optimizer steps of a batch: those of the local method, and those that the federated method adds."""
+    steps = context.local.steps(model)
+    return with_separate_terms(steps) if federated.traits.separate_steps else steps
+
+
+def with_separate_terms(steps: Sequence[Step]) -> list[Step]:
+    """Return local steps without the terms of a federated method, and after them one step per tower on these terms alone.
+
+    Such a step has the optimizer of the local step that trains its tower. It moves only what the outputs of the tower
+    depend on, because optimizers skip parameters without a gradient.
+    """
+    trained = {modality: step for step in reversed(steps) if step.regularize for modality in step.modalities}
+    alone = [
+        replace(trained[modality], name=f"{modality} terms", modalities=(modality,), own_terms=False)
+        for modality in MODALITIES
+        if modality in trained
+    ]
+    return [*(replace(step, regularize=False) for step in steps), *alone]
 
 
 def _run_private_epochs(
@@ -260,7 +292,7 @@ def _optimizers(
     made: dict[tuple[str, ...], Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
-            made[step.parameters] = pool.optimizer(model, _moving(model, step), make, rate)
+            made[step.parameters] = pool.optimizer(model, moving(model, step), make, rate)
     return {step.name: made[step.parameters] for step in steps}
 
 
@@ -387,11 +419,6 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: in
         number.grad = 1.0 + pull * number.detach()
         optimizer.step()
     return -number.item()
-
-
-def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
-    """Return the parameters that a step trains."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
 
 
 def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:

@@ -34,7 +34,7 @@ COLUMNS = {
 }
 
 
-WITH_TESTS_OF_THEIR_OWN = {"regions", "words", "tokens", *NETWORKS}
+WITH_TESTS_OF_THEIR_OWN = {"regions", "picture_regions", "words", "tokens", *NETWORKS}
 
 
 def test_every_kind_is_tried_here():

@@ -269,3 +269,20 @@ def test_the_buffers_are_part_of_the_model() -> None:
     assert set(model.state_dict()) == {
         "text.backbone.anchors", "text.backbone.width", "text.hash.weight", "text.hash.bias",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mlp", "linear"])
+def test_projections_are_features_before_dropout(kind: str) -> None:
+    tower = TowerSpec(kind, (16,), hidden=16, dropout=0.5, scale=2.0)
+    model = HashNet(ModelSpec({"image": tower}, classes=0), 8)
+    batch = silo_data(20, text=False).batch(torch.arange(20))
+    outputs = model.train()(batch)
+    still = model.eval()(batch)
+    assert torch.equal(outputs.projection["image"], still.projection["image"])
+    assert torch.equal(still.projection["image"], still.feature["image"])
+    dropped = outputs.feature["image"] == 0
+    assert bool((dropped & (outputs.projection["image"] != 0)).any()) == (kind == "mlp")
+    torch.testing.assert_close(
+        outputs.feature["image"][~dropped], (2.0 if kind == "mlp" else 1.0) * outputs.projection["image"][~dropped]
+    )
+    assert torch.equal(outputs.logit["image"], model.image.hash(outputs.feature["image"]))

@@ -31,12 +31,16 @@ from silohash.report.examples import (
     released,
     write_examples,
 )
+from silohash.report.finish import finish_run
+from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.indexing import index_run
 from silohash.search.hits import Query
 from silohash.search.order import tie_order
 from silohash.search.silos import open_nodes
+from silohash.training import experiment
 from tests import runs
+from tests.regions import matching_config, write_region_set
 from tests.reports import item, made_up_examples
 from tests.silos import ask_run
 
@@ -263,3 +267,41 @@ def test_silos_of_the_examples_are_named_once_in_order_of_appearance():
     )
     assert Examples(searches=searches).silos == ["north", "west", "east"]
     assert Examples().silos == []
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize("federated", ["fedavg", "local"])
+def test_a_model_that_scores_pairs_shows_its_first_results_and_all_partners(
+    federated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILOHASH_DATA", str(write_region_set(tmp_path / "data", pictures=48)))
+    settings = {"name": federated, "rounds": 1, "local_epochs": 1}
+    run = experiment.train(load_resolved(matching_config(federated=settings)), tmp_path / "run")
+    found = evaluator(run)
+    examples = draw_examples(found)
+    assert examples.relevant == OWN_PARTNER
+    assert [search.task for search in examples.searches] == ["t2i"] * 3 + ["i2t"] * 3
+    rows = {str(name): row for row, name in enumerate(run.archive.ids)}
+    assert found.scores is not None
+    for search in examples.searches:
+        ranks = [hit.rank for hit in search.hits if hit.rank is not None]
+        partners = [hit for hit in search.hits if hit.relevant]
+        assert ranks[:5] == [1, 2, 3, 4, 5]
+        assert len(partners) == (1 if search.task == "t2i" else 5)
+        assert all(hit.relevant for hit in search.hits[5:])
+        query = rows[search.query.item_id]
+        items = found.searched(found.rules[0], search.task)
+        model = run.model.deployed_by(search.query.silo)
+        scores = found.scores.of_model(search.task, model, np.array([query]), items).values[0]
+        for hit, rank in zip(search.hits, ranks, strict=True):
+            score = scores[items == rows[hit.item.item_id]][0]
+            assert hit.score == pytest.approx(float(score))
+            assert (scores > score).sum() < rank <= (scores >= score).sum()
+            assert bool(hit.item.picture) == (search.task == "t2i")
+    write_examples(tmp_path / "examples.json", examples)
+    assert read_examples(tmp_path / "examples.json") == examples
+    finish_run(run)
+    page = run.report_path.read_text(encoding="utf-8")
+    late = sum(hit.rank is not None and hit.rank > 5 for search in examples.searches for hit in search.hits)
+    assert page.count("own partner, further down") == late > 0
+    assert "score 0." in page or "score -0." in page

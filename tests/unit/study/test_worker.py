@@ -36,8 +36,8 @@ def separate_streams(folder: Path) -> Iterator[None]:
 def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> list[Any]:
     calls: list[Any] = []
 
-    def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
-        calls.append((folder, config, figures))
+    def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool, drawn: list[Any]) -> None:
+        calls.append((folder, config, figures, *drawn))
         os.write(sys.stdout.fileno(), b"from a library\n")
         if error is not None:
             raise error
@@ -47,7 +47,9 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> 
 
 
 def request(folder: Path) -> bytes:
-    return json.dumps({"folder": str(folder), "config": {"seed": 3}, "figures": False}).encode()
+    return json.dumps(
+        {"folder": str(folder), "config": {"seed": 3}, "figures": False, "drawn": [{"kind": "tsne"}]}
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_code_and_log_of_a_run(
     folder = tmp_path / "runs" / "a"
     with separate_streams(tmp_path):
         assert json.loads(worker.answer(request(folder))) == {"code": code}
-    assert calls == [(folder, {"seed": 3}, False)]
+    assert calls == [(folder, {"seed": 3}, False, {"kind": "tsne"})]
     lines = (folder / "log.txt").read_text().splitlines()
     assert (lines[0], lines[-1]) == ("from a library", last)
     with separate_streams(tmp_path):

@@ -16,6 +16,7 @@ from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
+from silohash.measure.evaluation import trained_rows
 from silohash.methods.federated.base import FederationInfo
 from silohash.methods.local.base import SiloData
 from silohash.run.config.load import resolve
@@ -27,7 +28,7 @@ from silohash.training.prepared import (
     training_silos,
 )
 from tests.archives import made_up_archive
-from tests.runs import prepared, same_arrays, tiny_config
+from tests.runs import prepared, same_arrays, tiny_config, train, write_archive
 
 CPU = torch.device("cpu")
 
@@ -77,6 +78,51 @@ def test_pairs_hold_back_all_texts_of_a_picture(tmp_path) -> None:
     again, _, _ = silos_of(archive, tmp_path, evaluate={"validation_by": "labels"})
     first, _, _ = silos_of(archive, tmp_path)
     assert all(np.array_equal(a.validation, b.validation) for a, b in zip(again, first, strict=True))
+
+
+@pytest.mark.parametrize("split", ["train", "database"])
+def test_training_items_can_be_drawn_with_replacement(tmp_path, split: str) -> None:
+    archive = made_up_archive(3000)
+    archive = replace(archive, splits={**archive.splits, "train": archive.split("train")[::2]})
+    parts = partition(archive, "iid", 3, 5, bootstrap=split)
+    given = config(tmp_path, evaluate={"validation": 0.1})
+    silos = training_silos(archive, parts, given)
+    for silo, part in zip(silos, parts.silos, strict=True):
+        held = part.split(archive, split)
+        assert len(silo.train) + len(silo.validation) == len(held)
+        assert set(silo.train) <= set(held) - set(silo.validation)
+        assert (np.diff(silo.train) >= 0).all()
+        assert 0.58 < len(np.unique(silo.train)) / len(silo.train) < 0.68  # 1 - 1/e is 0.632
+    again = training_silos(archive, parts, given)
+    assert all(np.array_equal(a.train, b.train) for a, b in zip(silos, again, strict=True))
+    assert not np.array_equal(silos[0].train, training_silos(archive, replace(parts, seed=6), given)[0].train)
+    (pooled,) = training_silos(
+        archive, parts, config(tmp_path, federated={"name": "centralized"}, evaluate={"validation": 0.1})
+    )
+    assert np.array_equal(pooled.train, np.sort(np.concatenate([silo.train for silo in silos])))
+    by_pairs = training_silos(archive, parts, config(tmp_path, local={"name": "dgcpn"}, evaluate={"validation": 0.1}))
+    assert all(len(silo.validation) and not set(silo.train) & set(silo.validation) for silo in by_pairs)
+
+
+def test_a_silo_without_items_draws_none(tmp_path) -> None:
+    archive = made_up_archive(100)
+    parts = partition(archive, "iid", 2, 0, bootstrap="train")
+    parts = replace(parts, silos=(replace(parts.silos[0], rows=np.zeros(0, np.int64)), parts.silos[1]))
+    assert [len(silo.train) > 0 for silo in training_silos(archive, parts, config(tmp_path))] == [False, True]
+
+
+@pytest.mark.whole_run
+def test_a_run_with_items_drawn_with_replacement(tmp_path) -> None:
+    folder = write_archive(tmp_path / "archive")
+    drawn = {
+        "partition": {"kind": "dirichlet", "beta": 0.8, "minimum": 1, "bootstrap": "database", "separate_queries": True}
+    }
+    run = train(folder, tmp_path / "run", **drawn, evaluate={"evaluations": ["GL", "GG"]}, local={"name": "dgcpn"})
+    assert run.partition.params["bootstrap"] == "database"
+    sizes = [len(silo.split(run.archive, "database")) for silo in run.partition.silos]
+    assert np.array_equal(trained_rows(run), run.archive.split("database"))
+    prepared_again, _ = prepare_run(run.archive, run.partition, run.resolved)
+    assert [train + held for _, train, held in prepared_again.silos] == sizes
 
 
 def test_silos_without_pairs_hold_nothing_back_for_pairs(tmp_path) -> None:
@@ -248,6 +294,9 @@ def test_towers_fit_the_vectors(tmp_path) -> None:
     assert (towers["text"].kind, towers["text"].shape, towers["text"].scale) == ("mlp", (64,), 2.0)
     assert towers["image"].hidden == 16
     assert prepared.spec.classes == 6
+    widths = {"text": [24, 12]}
+    wide, _ = inputs(archive, tmp_path, model={"widths": widths}, features={"image": {"kind": "pixels", "size": 16}})
+    assert {m: (t.layers, t.hidden) for m, t in wide.spec.towers.items()} == {"image": ((), 16), "text": ((24,), 12)}
     given = made_up_archive(100, text=None)
     assert list(inputs(given, tmp_path)[0].spec.towers) == ["image"]
     assert pixel_statistics({}) == {}

@@ -27,6 +27,7 @@ from silohash.training.silo import (
     make_optimizer,
     step_norm,
     train_silo,
+    with_separate_terms,
 )
 from tests.runs import loop_config, model_spec, same_arrays, silo_data
 
@@ -123,6 +124,21 @@ def test_fresh_optimizers_start_new_in_each_epoch(fresh: bool, rounds: int) -> N
     assert pool.started == 2 * rounds  # the image step and the text step
     kept = train_silo(again, FederatedMethod(None), config).update.params
     assert same_arrays(update.params, kept)
+
+
+def test_terms_in_steps_of_their_own_follow_the_local_steps() -> None:
+    joint = Step("joint", ("image.", "text."), ("image", "text"))
+    binary = replace(joint, name="binary", regularize=False)
+    found = with_separate_terms([joint, binary])
+    assert [(s.name, s.modalities, s.regularize, s.own_terms) for s in found] == [
+        ("joint", ("image", "text"), False, True),
+        ("binary", ("image", "text"), False, True),
+        ("image terms", ("image",), True, False),
+        ("text terms", ("text",), True, False),
+    ]
+    assert all(step.parameters == joint.parameters for step in found)
+    alone = with_separate_terms([Step("text", ("text.",), ("text",))])
+    assert [(s.name, s.parameters) for s in alone] == [("text", ("text.",)), ("text terms", ("text.",))]
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])

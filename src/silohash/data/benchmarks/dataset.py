@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from silohash.base.errors import MissingFile, UnknownName, UnknownOption, UserError
-from silohash.base.files import digest_arrays, digest_json, read_json
+from silohash.base.errors import FilesDiffer, MissingFile, OutOfRange, UnknownName, UnknownOption, UserError
+from silohash.base.files import digest_arrays, digest_json, read_json, read_npy
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows
 from silohash.data import ARCHIVES
@@ -30,7 +30,7 @@ from silohash.data.regions import Regions
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 AUTO = "auto"
-OPTIONS = ("root", "layout", "protocol", "seed")
+OPTIONS = ("root", "layout", "protocol", "seed", "sample", "text_features")
 """Options of every data set; each layout's reader has more."""
 
 Option: TypeAlias = "str | int | float | bool | None"
@@ -61,6 +61,36 @@ def missing_files(key: str, folder: Path, layouts: Sequence[Layout]) -> str:
             if not need.optional:
                 lines.append(f"    {'missing' if need in missing else 'present'}  {need.pattern}  ({need.what})")
     return "\n".join(lines)
+
+
+def text_features_path(key: str, folder: Path, name: str) -> Path:
+    """Return the path of the user's text features, which is relative to the folder of a data set.
+
+    Raises:
+        UserError: If the file does not exist; says what to put there.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise MissingFile(
+            f"The text features {name} of {key} are missing: {path.resolve()} does not exist. Put a NumPy file (.npy) of "
+            "numbers there, with one row per item in the order of the files, or remove the option text_features."
+        )
+    return path
+
+
+def read_text_features(path: Path, items: int) -> Features:
+    """Return a user's text features, ``(items, V)``.
+
+    Raises:
+        UserError: If the file is damaged, or does not hold one row of numbers per item.
+    """
+    found = read_npy(path, mapped=True, remedy="Write it again with numpy.save.")
+    if found.ndim != 2 or len(found) != items or found.dtype.kind not in "fiub":
+        raise FilesDiffer(
+            f"{path} holds {found.dtype} of shape {found.shape}, and the files list {items:,} items. Give one row of "
+            "numbers per item, in the order of the files."
+        )
+    return found
 
 
 def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
@@ -142,30 +172,50 @@ class Dataset:
         return chosen.read(folder, **{name: defaults[name] for name in defaults if name in chosen.options} | reader)
 
     def __call__(
-        self, *, root: str = "", layout: str = AUTO, protocol: str = "", seed: int = 0, **reader: Option
+        self,
+        *,
+        root: str = "",
+        layout: str = AUTO,
+        protocol: str = "",
+        seed: int = 0,
+        sample: int = 0,
+        text_features: str = "",
+        **reader: Option,
     ) -> Archive:
         """Read the files and apply a protocol, which opens the data set as an archive.
 
         The files are in ``root``, by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``. Without names, the first
         complete layout and the usual protocol are taken. The seed of rows that a protocol draws is separate from the run's
-        seed, so that all runs have the same queries. ``reader`` has options of the layout's reader.
+        seed, so that all runs have the same queries. With a ``sample``, at most so many items are kept. The file
+        ``text_features`` in the same folder, an ``.npy`` array with one row per item in the order of the files, replaces the
+        texts. ``reader`` has options of the layout's reader.
 
         Raises:
             UserError: If files are missing or damaged, or do not match the protocol.
         """
         choice = self.protocol(protocol)
-        return self.archive(self.read(root=root, layout=layout, choice=choice, **reader), choice, seed=seed)
+        if type(sample) is not int or sample < 0:
+            raise OutOfRange(f"sample is {sample!r}; it must be a number of items, or 0 for all of them.")
+        path = text_features_path(self.key, folder_of(self.key, root), text_features) if text_features else None
+        contents = self.read(root=root, layout=layout, choice=choice, **reader)
+        texts = read_text_features(path, len(contents)) if path else None
+        return self.archive(contents, choice, seed=seed, sample=sample, texts=texts)
 
-    def archive(self, contents: Contents, choice: Choice, *, seed: int = 0) -> Archive:
-        """Make an archive of the files' contents under a protocol, which the items must match."""
-        split = apply(contents, choice, seed)
+    def archive(
+        self, contents: Contents, choice: Choice, *, seed: int = 0, sample: int = 0, texts: Features | None = None
+    ) -> Archive:
+        """Make an archive of the files' contents under a protocol, which the items must match, or of a sample of them.
+
+        Text features ``(N, V)`` take the place of the texts, from which the protocol may have chosen the items.
+        """
+        split = apply(contents, choice, seed, sample)
         everything = len(split.rows) == len(contents)
         prefix = "as published, " if choice.scaled or choice.drawn else ""
         rules = {f"{prefix}{name}": words for name, words in choice.protocol.rules().items()}
         return Archive(
             ids=contents.ids[split.rows],
             image=contents.image if everything else _select(contents.image, split.rows),
-            text=split.text,
+            text=split.text if texts is None else np.ascontiguousarray(texts[split.rows]),
             labels=split.labels,
             label_names=split.label_names,
             splits=split.splits,
@@ -178,7 +228,7 @@ class Dataset:
             ),
             columns=split.columns,
             has_image=contents.has("image")[split.rows],
-            has_text=contents.has("text")[split.rows],
+            has_text=(contents if texts is None else replace(contents, text=texts)).has("text")[split.rows],
             query_in_database=split.query_in_database,
         ).with_digest()
 

@@ -21,11 +21,13 @@ import numpy.typing as npt
 from silohash.base.errors import (
     ConflictingOptions,
     DataChanged,
+    NoEffect,
     NothingUsable,
     PairsNeeded,
     TooFew,
     UserError,
     WrongChoice,
+    WrongType,
 )
 from silohash.base.files import digest_arrays, digest_json
 from silohash.base.forms import of_json, reading
@@ -36,6 +38,7 @@ from silohash.base.visible import visible
 from silohash.data.archive import SPLITS, Archive
 from silohash.data.partitions import PARTITIONS
 from silohash.data.partitions.kinds import (
+    QUERIES_ALONE,
     Classes,
     Kind,
     OverlappingKind,
@@ -43,9 +46,11 @@ from silohash.data.partitions.kinds import (
     Shares,
     check_count,
     counted_rows,
+    even_shares,
     picture_groups,
     share,
     strata_of,
+    training_split,
     whole,
 )
 
@@ -63,6 +68,9 @@ LACKING: Mapping[str, str] = {"missing_image": "pictures", "missing_text": "text
 """Setting of a partition, the share of the silos that lack something -> what they lack."""
 
 SHARED_DEFAULTS: Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
+
+OPTIONAL: Settings = {"bootstrap": "", "separate_queries": False}
+"""Settings of every kind that a partition records only if they are given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +250,7 @@ def read_partition(path: Path) -> Partition:
 def objections_to_settings(kind: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a kind and the names of its settings, as the key in ``[partition]`` and a message."""
     try:
-        known = {**PARTITIONS.resolve(kind).defaults, **SHARED_DEFAULTS}
+        known = {**PARTITIONS.resolve(kind).defaults, **SHARED_DEFAULTS, **OPTIONAL}
     except UserError as error:
         yield "kind", str(error)
         return
@@ -266,7 +274,9 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
             32, fewer where items are scarce), and ``missing_image``, ``missing_text`` and ``unpaired``: the share of the
             silos that have no pictures, no texts, or no pairs (they train on the pictures and the texts of their items
             without knowing which belong together). Shares are rounded, to at least one silo if above 0. A silo is
-            affected by one of the three at most.
+            affected by one of the three at most. With ``bootstrap = "train"`` or ``"database"``, a silo trains on a random
+            sample of its items of that split, drawn with replacement and as large as the split, so on 63 % of them, some
+            several times. With ``separate_queries``, the proportions of the queries are drawn independently.
 
     Returns:
         A partition in which every item is in exactly one silo (``nested``: in at least one).
@@ -279,6 +289,8 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
         raise WrongChoice(message)
     rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
     settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **params}
+    training_split(settings)
+    _check_separate_queries(kind, rule, settings)
     names: tuple[str, ...] = ()
     if isinstance(rule, OverlappingKind):
         parts, settings = rule.rows(archive, silos, settings, seed)
@@ -290,26 +302,41 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     return _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
 
 
+def _check_separate_queries(name: str, kind: Kind | OverlappingKind, settings: Settings) -> None:
+    """Check that queries have proportions of their own only with a kind that draws proportions."""
+    separate = settings.get("separate_queries", False)
+    if not isinstance(separate, bool):
+        raise WrongType(f"[partition] separate_queries is {separate!r}; it must be true or false.")
+    if separate and (isinstance(kind, OverlappingKind) or not kind.drawn or kind.shares is even_shares):
+        raise NoEffect(
+            f'[partition] separate_queries has no effect: kind "{name}" does not draw proportions. Remove separate_queries.'
+        )
+
+
 def _disjoint(
     archive: Archive, name: str, kind: Kind, requested: int | None, settings: Settings, seed: int
 ) -> tuple[list[Rows], tuple[str, ...]]:
     """Return the rows of each silo, and their names where the kind gives them."""
-    counted, strata = counted_rows(archive), strata_of(archive)
+    counted, strata = counted_rows(archive, training_split(settings)), strata_of(archive)
     items = int(counted.sum())
     if requested is not None or kind.drawn:
         check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
-    minimum = max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
-    if settings["minimum"] is not None:
-        minimum = whole(settings, "minimum", 0)
+    minimum = _minimum(settings, kind, items, silos)
     first, group_of = picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
         generator = numpy_generator(seed, f"partition {name}", round=draw)
         shares = kind.shares(of_group.sizes(), silos, settings, generator)
-        silo_of = cut(of_group, strata[first], shares, generator)[group_of]
+        of_groups = cut(of_group, strata[first], shares, generator)
+        if settings.get("separate_queries"):
+            generator = numpy_generator(seed, f"partition {name} of queries", round=draw)
+            shares = kind.shares(of_group.sizes(), silos, settings, generator)
+            of_queries = cut(of_group, strata[first], shares, generator)
+            of_groups = np.where(strata[first] == QUERIES_ALONE, of_queries, of_groups)
+        silo_of = of_groups[group_of]
         smallest = int(np.bincount(silo_of[counted], minlength=silos).min())
         if smallest >= minimum:
             return [np.flatnonzero(silo_of == silo) for silo in range(silos)], classes.silos
@@ -321,6 +348,13 @@ def _disjoint(
         f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
     )
+
+
+def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
+    """Return how many training items every silo must get."""
+    if settings["minimum"] is not None:
+        return whole(settings, "minimum", 0)
+    return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
 
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:

@@ -37,6 +37,12 @@ Shares: TypeAlias = npt.NDArray[np.float64]
 Sizes: TypeAlias = npt.NDArray[np.int64]
 """``(C,)`` number of items per class."""
 
+BOOTSTRAP = ("", "train", "database")
+"""Values of the setting ``bootstrap``: the split from which a silo draws its training items with replacement, if any."""
+
+QUERIES_ALONE = 1 << SPLITS.index("query")
+"""What `strata_of` returns for queries that are in no other split."""
+
 FITTED_ROWS = 5_000
 """K-means is fitted on at most this many rows, drawn at random. The others go to the nearest center."""
 
@@ -343,9 +349,22 @@ def check_count(silos: int | None, items: int) -> int:
     return count
 
 
-def counted_rows(archive: Archive) -> npt.NDArray[np.bool_]:
-    """Return the items that ``minimum`` counts, ``(N,)`` bool: the training items, or all where there are none."""
-    train = archive.splits.get("train")
+def training_split(settings: Settings) -> str:
+    """Return the split that silos train on: ``train``, or the one from which ``bootstrap`` draws.
+
+    Raises:
+        UserError: If ``bootstrap`` is neither empty nor one of the two splits.
+    """
+    given = settings.get("bootstrap", "")
+    if given not in BOOTSTRAP:
+        near = suggestion(str(given), BOOTSTRAP)
+        raise WrongChoice(f'[partition] bootstrap is {given!r}{near}; it must be "train", "database" or "" for none.')
+    return given or "train"
+
+
+def counted_rows(archive: Archive, split: str = "train") -> npt.NDArray[np.bool_]:
+    """Return the items that ``minimum`` counts, ``(N,)`` bool: those of the training split, or all where there are none."""
+    train = archive.splits.get(split)
     counted = np.zeros(len(archive), bool)
     counted[slice(None) if train is None or not len(train) else train] = True
     return counted
@@ -368,7 +387,7 @@ def nested_rows(archive: Archive, silos: int | None, settings: Settings, seed: i
     if settings["fractions"] is not None:
         shares = _checked_fractions(settings["fractions"], silos)
     else:
-        count = check_count(silos, int(counted_rows(archive).sum()))
+        count = check_count(silos, int(counted_rows(archive, training_split(settings)).sum()))
         shares = np.linspace(1.0, NESTED_SMALLEST, count).round(6)[::-1].tolist()
     first, group_of = picture_groups(archive)
     strata = strata_of(archive)[first]

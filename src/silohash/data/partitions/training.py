@@ -16,7 +16,10 @@ from silohash.data.pairs import picture_numbers
 
 @dataclass(frozen=True)
 class TrainingSilo:
-    """The archive rows that one silo trains on, and those that it holds back for validation."""
+    """The archive rows that one silo trains on, and those that it holds back for validation, both in ascending order.
+
+    Rows that were drawn with replacement can occur several times among those to train on.
+    """
 
     name: str
     train: Rows
@@ -34,7 +37,7 @@ class TrainingSilo:
 class SiloItems:
     """The items that a silo trains on or holds back, by archive row, and which of them have a modality.
 
-    In an unpaired silo, a row can occur twice.
+    A row can occur several times, in unpaired silos and if rows were drawn with replacement.
     """
 
     rows: Rows
@@ -67,13 +70,23 @@ def parts_of(archive: Archive, silo: TrainingSilo, modalities: Container[Modalit
     return train, validation
 
 
-def held_back_pairs(archive: Archive, share: float, seed: int) -> Rows:
+def bootstrap_sample(rows: Rows, seed: int, silo: int) -> Rows:
+    """Return as many of a silo's rows ``(n,)`` as there are, drawn with replacement, in ascending order.
+
+    Source: Efron, "Bootstrap Methods: Another Look at the Jackknife", 1979. The seed is that of the partition.
+    """
+    if not len(rows):
+        return rows
+    return np.sort(seeds.numpy_generator(seed, "partition bootstrap", silo=silo).choice(rows, len(rows)))
+
+
+def held_back_pairs(archive: Archive, share: float, seed: int, split: str = "train") -> Rows:
     """Return the training rows that are held back if pairs choose the round: a share of the pictures, rounded down.
 
     All texts of a picture are held back together, in all silos. Otherwise a held-back picture would be trained on with
     another of its texts.
     """
-    rows = archive.split("train")
+    rows = archive.split(split)
     rows = rows[(archive.has_image & archive.has_text)[rows]]
     pictures, of_row = np.unique(picture_numbers(archive)[rows], return_inverse=True)
     order = seeds.numpy_generator(seed, "validation/pairs").permutation(len(pictures))

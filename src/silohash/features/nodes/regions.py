@@ -1,8 +1,8 @@
-"""Regions of pictures, standardized per column, for local methods that match regions with words."""
+"""Regions of pictures, given or found, standardized per column, for local methods that match regions with words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,9 +12,10 @@ import numpy.typing as npt
 from silohash.base.errors import ArchiveUnsuitable, OutOfRange, QueryUnsuitable
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
-from silohash.data.regions import Regions
+from silohash.data.regions import WHOLE, Regions
 from silohash.features.base import Value, blocks, check_switches, lacking
-from silohash.features.given import GivenFeatures
+from silohash.features.given import WHITENING, GivenFeatures
+from silohash.features.network import PICTURE_REGIONS, NetworkFeatures
 
 BLOCK_ITEMS = 512
 BOX = 4
@@ -31,14 +32,25 @@ class RegionFeatures:
     Attributes:
         regions: Number of regions per picture, R.
         vectors: Standardizes the features of a region, ``(D,)``.
+        source: What finds the regions of pictures, in the kind `PICTURE_REGIONS`; None for a column of regions.
     """
 
     regions: int
     vectors: GivenFeatures
+    source: NetworkFeatures | None = None
 
-    kind: ClassVar[str] = "regions"
     modality: ClassVar[Modality] = "image"
-    options: ClassVar[Mapping[str, Any]] = {"standardize": True}
+
+    @property
+    def kind(self) -> str:
+        """The name of the featurizer: ``regions`` for those of a column, and `PICTURE_REGIONS` for those of pictures."""
+        return "regions" if self.source is None else PICTURE_REGIONS
+
+    @classmethod
+    def options_of(cls, kind: str) -> dict[str, Any]:
+        """Return the options of a kind, with their defaults."""
+        of_pictures = NetworkFeatures.options_of(kind) if kind == PICTURE_REGIONS else {}
+        return {"standardize": True, **{name: of_pictures[name] for name in of_pictures if name not in WHITENING}}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> RegionFeatures:
@@ -47,11 +59,19 @@ class RegionFeatures:
         Raises:
             UserError: If the column does not hold regions, or if an option is invalid.
         """
-        if not isinstance(column, Regions):
-            raise lacking(kind, modality, "regions of pictures")
         check_switches(options, "standardize")
+        standardize, source = options["standardize"], None
+        if kind == PICTURE_REGIONS:
+            of_pictures = {name: value for name, value in options.items() if name != "standardize"}
+            source = NetworkFeatures.make(kind, modality, column, {**of_pictures, **WHITENING})
+            regions = int(options["regions"]) if options["detector"] else int(options["grid"]) ** 2
+            return cls(
+                regions, GivenFeatures("image", source.given.width // regions - BOX, standardize=standardize), source
+            )
+        if not isinstance(column, Regions):
+            raise lacking(kind, modality, 'regions (kind = "picture_regions" finds them in pictures)')
         regions, width = column.shape
-        return cls(regions, GivenFeatures("image", width, standardize=options["standardize"]))
+        return cls(regions, GivenFeatures("image", width, standardize=standardize))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,8 +80,20 @@ class RegionFeatures:
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Return the `MOMENTS` of the regions of the rows, each ``(D,)`` float64."""
-        regions = self._column(column)
-        return self.vectors.added(self._held(regions.of(block)) for _, block in blocks(rows, BLOCK_ITEMS))
+        whole: list[npt.NDArray[np.bool_]] = []
+
+        def counted(regions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+            """Return the features of regions, and note in which pictures no box was found."""
+            whole.append((regions[:, 0, -BOX:] == WHOLE).all(1) & ~regions[:, 1:, -BOX:].any((1, 2)))
+            return self._held(regions)
+
+        sums = self.vectors.added(counted(regions) for _, regions in self._blocks(column, rows))
+        unplaced = sum(int(some.sum()) for some in whole)
+        if self.source is not None and unplaced and self.regions > 1:
+            self.source.vectors.notify(
+                f"No box was found in {unplaced:,} of {len(rows):,} pictures. Each is one region."
+            )
+        return sums
 
     def fitted(self, summed: Arrays) -> RegionFeatures:
         """Return a featurizer with the mean and the deviation over the regions of all silos."""
@@ -69,11 +101,20 @@ class RegionFeatures:
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float16]:
         """Return the standardized regions of the rows with their boxes, ``(n, R, D + 4)`` float16."""
-        regions = self._column(column)
         found = np.empty((len(rows), *self.shape), np.float16)
-        for place, block in blocks(rows, BLOCK_ITEMS):
-            found[place] = self._standardized(regions.of(block))
+        for place, regions in self._blocks(column, rows):
+            found[place] = self._standardized(regions)
         return found
+
+    def _blocks(self, column: Column, rows: Rows) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+        """Yield the regions of rows, ``(n, R, D + 4)`` float32, in blocks, each with its place among the rows."""
+        if self.source is None:
+            regions = self._column(column)
+            yield from ((place, regions.of(block)) for place, block in blocks(rows, BLOCK_ITEMS))
+            return
+        digests = self.source.encoded(column, rows)
+        for place, _ in blocks(rows, BLOCK_ITEMS):
+            yield place, self.source.vectors.take(digests[place]).reshape(-1, *self.shape)
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float16]:
         """Return the regions of one picture with their boxes, ``(R, D + 4)``, as ``(1, R, D + 4)`` float16.
@@ -81,6 +122,8 @@ class RegionFeatures:
         Raises:
             UserError: If the query is something else, has numbers that are not finite, or boxes that are not shares.
         """
+        if self.source is not None:
+            return self._standardized(self.source.query_vector(value).reshape(1, *self.shape))
         if not isinstance(value, np.ndarray) or value.shape[-2:] != self.shape or value.size != np.prod(self.shape):
             raise QueryUnsuitable(
                 f"The run was trained on {self.regions} regions per picture, each with {self.vectors.width} features and a "
@@ -98,12 +141,16 @@ class RegionFeatures:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
         arrays, about = self.vectors.state()
-        return arrays, {**about, "kind": self.kind, "regions": self.regions}
+        found = {} if self.source is None else self.source.state()[1]
+        return arrays, {**found, **about, "kind": self.kind, "regions": self.regions}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> RegionFeatures:
         """Return the featurizer with a given state."""
-        return cls(about["regions"], GivenFeatures.from_state(arrays, about))
+        regions, vectors, source = about["regions"], GivenFeatures.from_state(arrays, about), None
+        if about["kind"] == PICTURE_REGIONS:
+            source = NetworkFeatures.from_state({}, {**about, "width": regions * (vectors.width + BOX)})
+        return cls(regions, vectors, source)
 
     def _column(self, column: Column) -> Regions:
         if not isinstance(column, Regions) or column.shape != (self.regions, self.vectors.width):

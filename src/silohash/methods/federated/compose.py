@@ -85,7 +85,7 @@ PARTS: Sequence[tuple[str, tuple[str, ...]]] = (
 )
 """What at most one member may decide, and the hooks and traits that decide it."""
 
-ANY_MEMBER = ("needs_labels", "personalized", "class_head")
+ANY_MEMBER = ("needs_labels", "personalized", "class_head", "separate_steps")
 """Traits that the composition has if any member has them."""
 
 ALL_MEMBERS = ("uniform_broadcast", "averages", "codes_comparable")
@@ -217,6 +217,8 @@ def check_members(members: Members) -> None:
         if label != other and members[label].traits.normalizes and members[other].traits.proximal_weight:
             remedy = f'Set proximal_weight in "{label}", which accounts only for its own, and leave "{other}" out'
             raise conflict_error(label, other, "the proximal term", ("proximal_weight",), remedy)
+    separate = {label: m.traits.separate_steps for label, m in members.items() if overrides(m, "terms")}
+    _check_agreement(separate, "whether terms have steps of their own", ("terms", "separate_steps"))
     rates = {m: a.learning_rate for m, a in _adapters(members, "auxiliary_step").items()}
     _check_agreement(rates, "the learning rate of auxiliary networks", ("auxiliary_step", "learning_rate"))
     adapted = {m: a.adapts_training for m, a in _adapters(members, "adapt_outputs").items()}

@@ -38,6 +38,7 @@ from silohash.run.config.exchange import objections_to_exchange, objections_to_p
 from silohash.run.config.objections import (
     Objection,
     objections,
+    objections_to_kept_state,
     objections_to_methods,
     objections_to_parameters,
     remarks_on_methods,
@@ -224,6 +225,7 @@ def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMetho
     """Yield the settings that exclude each other. The first one is what the user is told."""
     yield from _objections_to_partition(config.partition)
     yield from objections_to_methods(config, local, federated)
+    yield from objections_to_kept_state(config, local, federated)
     if config.exchange.privacy is not None:
         yield from objections_to_privacy(config, config.exchange.privacy, local, federated)
     yield from objections(config, federated)

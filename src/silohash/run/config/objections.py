@@ -118,6 +118,30 @@ def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
             yield dotted, f'{dotted} has no effect: "fedavgm" does not use it. Remove {dotted}.'
 
 
+def objections_to_kept_state(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield ``train.optimizer_state`` if it is to be kept over rounds and a method or another setting prevents that."""
+    from silohash.methods.local.base import ClosedForm
+
+    train, privacy = config.train, config.exchange.privacy
+    reasons = {
+        f'local.name = "{config.local.name}" has no optimizer': isinstance(local, ClosedForm),
+        "local.fresh_optimizers resets the state in every epoch": local.traits.epochs.fresh_optimizers,
+        "plain SGD (train.momentum = 0) has no state": train.optimizer == "sgd" and not train.momentum,
+        f'"{config.federated.name}" divides updates by the length of a training that starts anew': (
+            any(part.traits.normalizes for part in federated.parts("").values())
+        ),
+        'the steps of exchange.privacy.unit = "record" start anew in every round': (
+            privacy is not None and privacy.unit == "record"
+        ),
+    }
+    for reason, there in reasons.items():
+        if there and train.optimizer_state == "keep":
+            yield (
+                "train.optimizer_state",
+                f'train.optimizer_state = "keep" is not possible: {reason}. Set it to "reset".',
+            )
+
+
 def _beside_the_decay(train: TrainConfig) -> Iterator[Objection]:
     """Yield the settings that only other choices of ``train.decay`` use."""
     for decay, keys in DECAY_KEYS.items():

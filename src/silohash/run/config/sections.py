@@ -87,8 +87,8 @@ class FeaturesConfig(Section):
     """``[features]``: how images and texts become vectors."""
 
     image: dict[str, Any] = Field(default_factory=dict)
-    """Image features: kind = "auto", "pixels", "given", "regions", "huggingface" or "cnnf", and the options of the kind
-    (size, channels; model)."""
+    """Image features: kind = "auto", "pixels", "given", "regions", "picture_regions", "huggingface" or "cnnf", and the
+    options of the kind (size, channels; model)."""
     text: dict[str, Any] = Field(default_factory=dict)
     """Text features: kind = "auto", "tfidf", "count", "binary", "given", "words", "huggingface" or "tokens", and the
     options of the kind (buckets; model)."""
@@ -213,7 +213,10 @@ class TrainConfig(Section):
     batch: int = Field(default=128, ge=2)
     """Batch size, in pairs. At least 2."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
-    """Optimizer: `adamw`, `adam` or `sgd`. Its state is reset at the start of each round."""
+    """Optimizer: `adamw`, `adam` or `sgd`."""
+    optimizer_state: Literal["reset", "keep"] = "reset"
+    """State of the optimizer, such as its momentum, at the start of a round: `reset`, or `keep` to continue with that of
+    the silo's last round, although the parameters have been replaced."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of `sgd`, at least 0 and less than 1. At 0 it is plain SGD. The other optimizers ignore it."""
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -412,7 +415,9 @@ class RunConfig(Section):
             value["train"].pop(name)
         if not self.model.widths:
             value["model"].pop("widths")
-        if self.evaluate.validation_by == "auto":  # a config that does not set it has the same results
+        if self.train.optimizer_state == "reset":  # a config that does not set it has the same results
+            value["train"].pop("optimizer_state")
+        if self.evaluate.validation_by == "auto":  # so has one that does not set this
             value["evaluate"].pop("validation_by")
         value["exchange"].pop("keep_updates")  # it does not change the results
         if not value["exchange"]:  # so is this table

@@ -13,6 +13,7 @@ from torch import Tensor
 from silohash.base.errors import NotIndexed, QueryUnsuitable
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Archive
+from silohash.data.pairs import picture_numbers
 from silohash.data.regions import Regions
 from silohash.features.base import Value, blocks
 from silohash.features.vectors import vectors
@@ -66,7 +67,8 @@ def write_nodes(
     if network is None:
         return
     column = archive.values(modality)
-    groups = column.pictures[rows] if isinstance(column, Regions) else np.arange(len(rows))
+    groups = np.arange(len(rows)) if modality == "text" else picture_numbers(archive)[rows]
+    groups = column.pictures[rows] if isinstance(column, Regions) else groups
     _, first, found = np.unique(groups, return_index=True, return_inverse=True)
     keys = np.arange(len(rows)) if keys is None else keys
     places = np.full(int(keys.max(initial=-1)) + 1, REMOVED)

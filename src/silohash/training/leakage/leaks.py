@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from silohash.base import seeds
-from silohash.base.errors import TooFew
+from silohash.base.errors import NotSupported, TooFew
 from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows
 from silohash.features.vectors import vectors
 from silohash.index.codes import pack, unpack
@@ -136,8 +136,13 @@ class Attacker:
         """Yield the success of each attack that the run allows.
 
         Raises:
-            UserError: If the archive has no items to compare with.
+            UserError: If the archive has no items to compare with, or training items were drawn with replacement.
         """
+        if self.run.partition.params.get("bootstrap"):
+            raise NotSupported(
+                "partition.bootstrap leaves out items of the training split, so an audit cannot tell which items were "
+                "trained on. Audit a run without partition.bootstrap."
+            )
         yield from self.of_statistics()
         if self.kept:
             yield from self.of_updates()

@@ -11,6 +11,7 @@ from PIL import Image
 
 from silohash.base.errors import (
     DamagedFile,
+    FilesDiffer,
     MissingFile,
     ProtocolUnmet,
     UnknownName,
@@ -87,6 +88,31 @@ def test_the_seed_draws_other_queries_and_stands_in_the_name(wikipedia: Path) ->
 def test_mistakes_are_named(wikipedia: Path, options, kind: type[UserError], says: str) -> None:
     with pytest.raises(kind, match=says):
         open_archive("wikipedia", options={"root": str(wikipedia), **options})
+
+
+def test_text_features_of_the_user_replace_the_texts(wikipedia: Path) -> None:
+    options = {"root": str(wikipedia), "protocol": "feduch/scaled"}
+    plain = open_archive("wikipedia", options=options)
+    with pytest.raises(MissingFile, match=r"lda\.npy of wikipedia are missing"):
+        open_archive("wikipedia", options={**options, "text_features": "lda.npy"})
+    found = np.random.default_rng(0).random((80, 12)).astype(np.float32)
+    found[3] = np.nan
+    np.save(wikipedia / "lda.npy", found)
+    given = open_archive("wikipedia", options={**options, "text_features": "lda.npy"})
+    assert given.ids.tolist() == plain.ids.tolist()
+    everything = open_archive("wikipedia", options={"root": str(wikipedia), "protocol": "default"})
+    rows = [everything.ids.tolist().index(name) for name in given.ids]
+    np.testing.assert_array_equal(given.text, found[rows])
+    assert given.has_text.tolist() == [row != 3 for row in rows]
+    assert given.splits["query"].tolist() == plain.splits["query"].tolist()
+    assert given.card.digest != plain.card.digest
+    for wrong in (found[:-1], found[:, 0], found.astype(str)):
+        np.save(wikipedia / "lda.npy", wrong)
+        with pytest.raises(FilesDiffer, match="80 items"):
+            open_archive("wikipedia", options={**options, "text_features": "lda.npy"})
+    (wikipedia / "lda.npy").write_bytes(b"nothing")
+    with pytest.raises(DamagedFile):
+        open_archive("wikipedia", options={**options, "text_features": "lda.npy"})
 
 
 def test_an_option_of_another_layout_is_refused(tmp_path: Path) -> None:

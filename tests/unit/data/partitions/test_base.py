@@ -11,6 +11,7 @@ from silohash.base.errors import (
     ConflictingOptions,
     DamagedFile,
     DataChanged,
+    NoEffect,
     NothingUsable,
     OutOfRange,
     PairsNeeded,
@@ -19,6 +20,7 @@ from silohash.base.errors import (
     UnknownName,
     UserError,
     WrongChoice,
+    WrongType,
 )
 from silohash.data.partitions import PARTITIONS, base
 from silohash.data.partitions.base import (
@@ -33,7 +35,14 @@ from silohash.data.partitions.base import (
     partition,
     silos_that_lack,
 )
-from silohash.data.partitions.kinds import Classes, check_count, counted_rows, nested_rows, strata_of
+from silohash.data.partitions.kinds import (
+    Classes,
+    check_count,
+    counted_rows,
+    nested_rows,
+    primary_labels,
+    strata_of,
+)
 from tests.archives import made_up_archive, stored_partition
 from tests.archives import silo_of as silo_of_items
 
@@ -89,11 +98,50 @@ def test_a_silo_must_keep_something():
         ("pseudo", 3, {"clusters": 5000}, TooFew, "5000"),
         ("pseudo", 3, {"spread": "shard"}, WrongChoice, r'did you mean "shards"\?'),
         ("nested", 2, {"fractions": [0.2, 0.4, 1.0]}, ConflictingOptions, "3"),
+        ("iid", 3, {"bootstrap": "trian"}, WrongChoice, r'did you mean "train"\?'),
+        ("iid", 3, {"bootstrap": True}, WrongChoice, "True"),
+        ("iid", 3, {"separate_queries": True}, NoEffect, "iid"),
+        ("column", None, {"column": "place", "separate_queries": True}, NoEffect, "column"),
+        ("nested", 3, {"separate_queries": True}, NoEffect, "nested"),
+        ("dirichlet", 3, {"separate_queries": 1}, WrongType, "1"),
     ],
 )
 def test_what_cannot_be_done_is_said(kind, silos, params, error: type[UserError], message: str | None):
     with pytest.raises(error, match=message):
         partition(made_up_archive(400), kind, silos, 0, **params)
+
+
+def test_queries_can_have_proportions_of_their_own():
+    archive = made_up_archive(1200)
+    plain = partition(archive, "dirichlet", 4, 0, beta=0.5)
+    apart = partition(archive, "dirichlet", 4, 0, beta=0.5, separate_queries=True)
+    query, rest = archive.split("query"), np.setdiff1d(np.arange(1200), archive.split("query"))
+    for silo, same in zip(apart.silos, plain.silos, strict=True):
+        np.testing.assert_array_equal(np.intersect1d(silo.rows, rest), np.intersect1d(same.rows, rest))
+    assert not all(
+        np.array_equal(silo.split(archive, "query"), same.split(archive, "query"))
+        for silo, same in zip(apart.silos, plain.silos, strict=True)
+    )
+    assert sorted(np.concatenate([silo.split(archive, "query") for silo in apart.silos])) == query.tolist()
+    classes = primary_labels(archive, 4, {"primary": "uniform"}, 0).of_row
+
+    def shares(made: Partition, part: np.ndarray) -> np.ndarray:
+        """Return the share of the items of each class in a part of the archive that each silo holds."""
+        counts = np.array([np.bincount(classes[np.intersect1d(silo.rows, part)], minlength=9) for silo in made.silos])
+        return counts / np.maximum(counts.sum(axis=0), 1)
+
+    together, independent = (np.abs(shares(made, query) - shares(made, rest)).mean() for made in (plain, apart))
+    assert together < 0.03 < 0.1 < independent
+    assert stored_partition(apart.to_json()).digest() == apart.digest() != plain.digest()
+    assert "separate_queries" not in plain.params
+
+
+def test_the_minimum_counts_the_items_that_are_drawn_from():
+    archive = made_up_archive(400)
+    few = replace(archive, splits={**archive.splits, "train": archive.split("train")[:40]})
+    with pytest.raises(TooFew):
+        partition(few, "iid", 4, 0, minimum=20)
+    partition(few, "iid", 4, 0, minimum=20, bootstrap="database")
 
 
 def test_a_partition_prints_as_one_line():

@@ -389,6 +389,13 @@ def test_one_training_loop_serves_networks_and_adaptations_that_agree() -> None:
     )
 
 
+def test_members_agree_on_whether_their_terms_have_steps_of_their_own() -> None:
+    alone = {"name": "feduch", "preset": "authors_code"}
+    assert whole({"name": "fedavg"}, alone).traits.separate_steps
+    assert not whole({"name": "moon"}, {"name": "feduch"}).traits.separate_steps
+    assert "whether terms have steps of their own (terms, separate_steps)" in error_of({"name": "moon"}, alone)
+
+
 def test_what_is_declared_to_add_is_filled() -> None:
     for name in FEDERATED_METHODS.names():
         kind = FEDERATED_METHODS.resolve(name)

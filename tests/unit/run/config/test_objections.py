@@ -349,3 +349,30 @@ def test_settings_that_need_codes_are_refused(section: str, values: dict[str, ob
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fednova", "fedbignns", "local", "centralized"])
 def test_methods_that_average_parameters_train_scores(name: str) -> None:
     assert load_resolved({**SCORED, "federated": {"name": name}}).federated.traits.trains_scores
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"local": {"name": "cmfh"}, "federated": {"name": "local"}}, "has no optimizer"),
+        ({"local": {"name": "dcmh", "fresh_optimizers": True}}, "fresh_optimizers"),
+        ({"train": {"optimizer": "sgd", "momentum": 0.0}}, "momentum = 0"),
+        ({"federated": {"name": "fednova"}}, "fednova"),
+        ({"federated": {"name": "compose", "methods": [{"name": "fednova"}]}}, "compose"),
+        (
+            {
+                "local": {"name": "csq"},
+                "exchange": {"privacy": {"unit": "record"}},
+                "evaluate": {"validation": 0.0},
+            },
+            "privacy",
+        ),
+    ],
+)
+def test_state_of_optimizers_that_cannot_be_kept(tables: dict[str, Any], reason: str) -> None:
+    load_resolved({"data": {"name": "glyphs"}, **tables})
+    train = {**tables.get("train", {}), "optimizer_state": "keep"}
+    with pytest.raises(WrongValue, match=reason) as found:
+        load_resolved({"data": {"name": "glyphs"}, **tables, "train": train})
+    assert found.value.setting == "train.optimizer_state"
+    load_resolved({"data": {"name": "glyphs"}, "train": {"optimizer": "sgd", "optimizer_state": "keep"}})

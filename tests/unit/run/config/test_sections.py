@@ -269,6 +269,7 @@ def test_defaults_without_none_values() -> None:
         "train": {
             "batch": 128,
             "optimizer": "adamw",
+            "optimizer_state": "reset",
             "momentum": 0.9,
             "learning_rate": 0.001,
             "decay": "none",
@@ -399,6 +400,7 @@ def test_a_config_without_a_path_has_the_digest_of_earlier_versions() -> None:
         del value["train"][key]
     del value["data"]["follow_links"]
     del value["evaluate"]["validation_by"]
+    del value["train"]["optimizer_state"]
     del value["exchange"], value["model"]["widths"]
     for key in ("final_learning_rate", "decay_factor", "decay_epochs"):
         del value["train"][key]

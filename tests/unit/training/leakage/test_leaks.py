@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.errors import NotSupported
 from silohash.base.files import write_bytes
 from silohash.run.folder import Run
 from silohash.training.leakage.leaks import Attacker, Leak, protection
@@ -93,6 +94,13 @@ def test_codes_of_another_model_reveal_nothing(overfitted: Run, monkeypatch: pyt
     assert abs(leaks["membership of an item"].value - 0.5) < 0.15
     assert abs(leaks["labels of an item"].value - 0.5) < 0.1
     assert leaks["image vector of an item"].value < 0.02
+
+
+def test_items_drawn_with_replacement_are_not_audited(tmp_path: Path) -> None:
+    drawn = {"kind": "iid", "silos": 3, "bootstrap": "train"}
+    run = trained(tmp_path, partition=drawn, federated={"rounds": 1, "local_epochs": 1})
+    with pytest.raises(NotSupported, match="bootstrap"):
+        list(Attacker(run).leaks())
 
 
 def test_a_run_that_kept_nothing_says_what_is_missing(overfitted: Run, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ SPLITS = {"train": "train", "dev": "validation", "test": "query", "testall": "qu
 """A part's name in the files -> the split that it stands for. MS-COCO has 5,000 test pictures in ``testall``."""
 
 PARTS = ("train", "dev", "test")
-BOXES = ("ims_bbx.npy", "boxes.npy", "boxes.npz")
-SIZES = ("ims_size.npy", "sizes.npy")
+BOXES = ("boxes.npy", "boxes.npz", "ims_bbx.npy")
+SIZES = ("sizes.npy", "ims_size.npy")
 """Endings of the files of boxes, and of the width and height of pictures in pixels, after the part's name and ``_``."""
 
 SAVE_SIZES = "Save the width and height of each picture as numbers of shape (pictures, 2) with numpy.save."
@@ -98,15 +98,13 @@ def _read_parts(root: Path, parts: Sequence[str]) -> list[_Part]:
 def _region_notes(root: Path, parts: Sequence[_Part], regions: str) -> dict[str, str]:
     shape = " x ".join(str(size) for size in parts[0].features.shape[1:])
     repeated = ", ".join(part.name for part in parts if part.step > 1)
-    unplaced = ", ".join(part.name for part in parts if _file(root, part.name, BOXES) is None)
+    unplaced = ", ".join(part.name for part in parts if regions == "all" and _file(root, part.name, BOXES) is None)
+    read = {"mean": "the mean over a picture's regions", "all": f"{shape} per picture"}
+    unread = f'{shape} per picture, not read, because data.options.regions is "none"'
     notes = {
-        "regions": {
-            "all": f"{shape} per picture",
-            "mean": "the mean over a picture's regions",
-            "none": f'{shape} per picture, not read, because data.options.regions is "none"',
-        }[regions],
+        "regions": read.get(regions, unread),
         "features repeated per caption": repeated,
-        "parts without boxes, whose regions are the whole picture": unplaced if regions == "all" else "",
+        "parts without boxes, whose regions are the whole picture": unplaced,
     }
     return {what: words for what, words in notes.items() if words}
 
@@ -139,7 +137,7 @@ def _boxes(root: Path, part: _Part) -> npt.NDArray[np.float32]:
     if sizes is not None and len(sizes) > counts[0]:
         sizes = sizes[:: part.step]
     boxes = boxes if len(boxes) == counts[0] else boxes[:: part.step]
-    return boxes_of_pictures(boxes, sizes, path, f"{part.name}_{SIZES[-1]}")
+    return boxes_of_pictures(boxes, sizes, path, f"{part.name}_{SIZES[0]}")
 
 
 def _stored_boxes(path: Path) -> dict[str, np.ndarray]:

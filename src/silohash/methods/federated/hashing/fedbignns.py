@@ -40,7 +40,6 @@ CARD = MethodCard(
     year=2025,
     link="https://doi.org/10.53941/ijndi.2025.100009",
     summary="Weight silos by size times validation score. Rounds can start from a mixture with the silo's model.",
-    supervised=True,
     sends=("parameters", "number of items times validation score"),
     keeps=("its parameters, if local_mix is not 0",),
     differs_from_paper=(

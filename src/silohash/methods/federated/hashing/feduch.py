@@ -16,14 +16,16 @@ Z_k^T,r-1   `other_modality` of the previous one    projection of their texts by
 H_k, H_G    ``tanh(outputs.logit)``                 relaxed codes by the model in training and the global one, ``(B, K)``
 ==========  ======================================  ======================================================
 
-The superscripts V and T stand for images and texts. Equation (3) is `FederatedMethod.aggregate`, (8) to (10) are
+The superscripts V and T stand for images and texts. The preset ``authors_code`` takes both terms in optimizer steps of their
+own (`silohash.training.silo.with_separate_terms`). Equation (3) is `FederatedMethod.aggregate`, (8) to (10) are
 `SiloContext.frozen_outputs`, (11) is `silohash.methods.federated.general.moon.model_contrast`, (12) and (13) are
 `distillation`, and (14) is `FedUCH.terms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
 import torch
@@ -32,13 +34,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.errors import UnsuitableMethod
-from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, ReadArrays, Terms
+from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, ReadArrays, Terms
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.methods.federated.general.moon import model_contrast
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
-from silohash.models.towers import group_of, hash_layers
+from silohash.models.towers import HashNet, Part, group_of, hash_layers
 
 CARD = MethodCard(
     key="feduch",
@@ -51,9 +53,11 @@ CARD = MethodCard(
     sends=("parameters", "number of items"),
     keeps=("its previous model",),
     differs_from_paper=(
-        "The equations follow the paper alone. The current version of the authors' code does not contain the contrast or the"
-        " distillation: it averages the models of DGCPN.",
-        "The projection is the input of the hash layer. In training it is taken after dropout.",
+        "The first version of the authors' code (commit 141db0f of 2023-08-09) contains the contrast and the distillation. A"
+        " later version of the same day does not: it averages the models of DGCPN. The preset authors_code follows the first"
+        " version, and the equations follow the paper.",
+        "The projection is the input of the hash layer. In training it is taken after dropout, with the preset authors_code"
+        " before it.",
         "Both terms are sums over the two modalities. The paper writes the contrast for images only.",
         "Equation (13) is a divergence of real-valued codes, which are not distributions. By default it compares their"
         " softmax over the bits. The other choices are one Bernoulli distribution per bit, and the mean squared error.",
@@ -61,8 +65,10 @@ CARD = MethodCard(
         "Items without the other modality are contrasted with their own, and so is a model of one modality. The contrast is"
         " then that of MOON.",
         "If the local method trains a tower in several steps per batch, such as the half-binary steps of DGCPN, the terms"
-        " are added to the step on real-valued codes only.",
-        "Frozen models are in evaluation mode, and their outputs are computed once per round.",
+        " are added to the step on real-valued codes only. With the preset authors_code, they have steps of their own, one"
+        " per tower, after all steps of the local method.",
+        "Frozen models are in evaluation mode, and their outputs are computed once per round. With the preset authors_code,"
+        " dropout is drawn anew for every batch in the global model's hash layers.",
         "A silo continues from the global model alone. The paper's text mentions the existing local model as well, but its"
         " algorithm overwrites it.",
         "A tower is averaged over the silos by their number of items of its modality, so a silo without a modality does not"
@@ -70,13 +76,21 @@ CARD = MethodCard(
         "All trained parameters are averaged. The paper leaves out the networks that extract features.",
         "The paper encrypts models on their way to the server, which decrypts them. This does not hide them from the server."
         " With exchange.encryption, the server adds up encrypted models and cannot decrypt them.",
-        "The paper selects the weights per data set. The preset paper holds those of MIRFlickr-25K and Wikipedia.",
+        "The paper selects the weights per data set. The preset paper holds those of MIRFlickr-25K and Wikipedia, and"
+        " recipes/papers those of all five. The authors' code has 0.3 and 0.7 for all data sets.",
     ),
 )
 
 OTHER: Mapping[Modality, Modality] = {"image": "text", "text": "image"}
 SMALLEST_PROBABILITY = 1e-4
 """Probabilities of bits are kept at least this far from 0 and 1."""
+
+NOT_PRIVATE = (
+    "federated.separate_steps is not supported with exchange.privacy, which trains on the sum of all terms. Set "
+    "federated.separate_steps = false."
+)
+
+FrozenModel: TypeAlias = Literal["global", "previous"]
 
 Divergence: TypeAlias = Literal["soft", "bernoulli", "mse"]
 
@@ -96,9 +110,9 @@ class FedUCHParams(MethodParams):
     Wikipedia and MIRFlickr-25K, 0.5 for IAPR TC-12, 0.4 for MS-COCO, and 0.3 for NUS-WIDE."""
     temperature: float = Field(default=1.0, gt=0)
     """Temperature of the contrast (tau in the paper), positive. Lower values emphasize small differences."""
-    representation: Literal["feature", "logit"] = "feature"
-    """Contrasted outputs: `feature` (the input of the hash layer, as in the paper) or `logit` (its output). Features of the
-    two towers need the same width."""
+    representation: Literal["feature", "projection", "logit"] = "feature"
+    """Contrasted outputs: `feature` (the input of the hash layer, as in the paper), `projection` (the same before dropout)
+    or `logit` (the output of the hash layer). Features of the two towers need the same width."""
     distillation_weight: float = Field(default=0.4, ge=0)
     """Weight of the distillation from the global model (phi in the paper), at least 0. At 0 it is off, and if the weight of
     the contrast is 0 as well, the method is FedAvg. The paper selects 0.4 for Wikipedia and MIRFlickr-25K, 0.5 for
@@ -109,6 +123,12 @@ class FedUCHParams(MethodParams):
     distillation_temperature: float = Field(default=1.0, gt=0)
     """Temperature of the softmax over the bits, positive. Higher values make the distributions more even. The divergence is
     multiplied by its square."""
+    teacher_dropout: bool = False
+    """Keep dropout on in the frozen models, with a new draw for every batch. Otherwise their outputs are computed once per
+    round."""
+    separate_steps: bool = False
+    """Minimize both terms in optimizer steps of their own, one per tower, after those of the local method. Otherwise they
+    are added to its loss."""
 
 
 def soft_divergence(codes: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -149,19 +169,41 @@ def distillation(codes: Tensor, teacher: Tensor, *, kind: Divergence, temperatur
 def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch: PairBatch) -> Tensor:
     """Return a frozen model's outputs of the other modality for the items of a batch, ``(B, p)``.
 
-    Items without the other modality have those of their own. The model's outputs are given for all items of the silo,
-    ``(n, p)`` per modality.
+    Items without the other modality have those of their own. The model's outputs for the batch are given per modality;
+    those of its own are not needed if all items have the other.
     """
-    own, other = frozen[modality][batch.row], OTHER[modality]
-    if other not in frozen:
-        return own
-    return torch.where(batch.has(other).unsqueeze(1), frozen[other][batch.row], own)
+    other = OTHER[modality]
+    if modality not in frozen or other not in frozen:
+        return frozen[other if other in frozen else modality]
+    return torch.where(batch.has(other).unsqueeze(1), frozen[other], frozen[modality])
+
+
+@torch.no_grad()
+def outputs_with_dropout(
+    model: nn.Module, batch: PairBatch, modalities: Sequence[Modality], part: Part
+) -> Mapping[Modality, Tensor]:
+    """Return a frozen model's outputs for a batch, ``(B, p)`` per modality, with dropout as in training."""
+    found: Mapping[Modality, Tensor] = getattr(model.train()(batch, modalities), part)
+    model.eval()
+    return found
 
 
 def feature_widths(params: ReadArrays) -> dict[str, int]:
     """Return the widths of the features that the hash layers take, by tower. Towers without such a layer are left out."""
     layers = [name for name in hash_layers(params) if name.endswith(".weight") and params[name].ndim == 2]
     return {group_of(name): params[name].shape[1] for name in reversed(layers)}
+
+
+def frozen_model(context: SiloContext, key: FrozenModel) -> nn.Module:
+    """Return the frozen global model of a round, or the silo's previous one, which must exist."""
+    previous = context.previous_model if key == "previous" else context.global_model
+    assert previous is not None  # noqa: S101  the caller has checked it
+    return previous
+
+
+def projects(model: nn.Module) -> bool:
+    """Return whether a model's features are the outputs of its towers, so that those before dropout are known."""
+    return isinstance(model, HashNet) and type(model).run_tower is HashNet.run_tower
 
 
 class FedUCH(FederatedMethod):
@@ -171,18 +213,38 @@ class FedUCH(FederatedMethod):
     presets: ClassVar = {
         "recommended": {},
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
+        "authors_code": {
+            "contrast_weight": 0.3,
+            "distillation_weight": 0.7,
+            "distillation_temperature": 1.5,
+            "representation": "projection",
+            "teacher_dropout": True,
+            "separate_steps": True,
+        },
     }
     traits = Traits(private_units=("record", "silo"), adds={"update": {}})
+
+    def chosen_traits(self) -> Traits:
+        """State whether the terms have steps of their own."""
+        separate = self.params.separate_steps
+        return replace(
+            self.traits, separate_steps=separate, not_private={"separate_steps": NOT_PRIVATE} if separate else {}
+        )
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width.
 
         Raises:
-            UserError: If they do not.
+            UserError: If they do not, or if the model's features are not those of its towers before dropout.
         """
         server = super().init_server(model, info)
         widths = feature_widths(server.params)
-        contrasts = self.params.contrast_weight > 0 and self.params.representation == "feature"
+        contrasts = self.params.contrast_weight > 0 and self.params.representation != "logit"
+        if contrasts and self.params.representation == "projection" and not projects(model):
+            raise UnsuitableMethod(
+                'federated.representation = "projection" compares the features of towers before dropout, and the local '
+                'method computes its features in another way. Set federated.representation = "feature" or "logit".'
+            )
         if contrasts and len(set(widths.values())) > 1:
             found = " and ".join(f"{width} ({tower})" for tower, width in widths.items())
             raise UnsuitableMethod(
@@ -197,22 +259,20 @@ class FedUCH(FederatedMethod):
         terms: Terms = {}
         if not held:
             return terms
-        previous = context.previous_model
-        if self.params.contrast_weight and previous is not None:
-            contrasts = [self._contrast(context, previous, batch, outputs, modality) for modality in held]
+        if self.params.contrast_weight and context.previous_model is not None:
+            contrasts = [self._contrast(context, batch, outputs, modality) for modality in held]
             terms["contrast"] = (self.params.contrast_weight, torch.stack(contrasts).sum())
         if self.params.distillation_weight:
             gaps = [self._distillation(context, batch, outputs, modality) for modality in held]
             terms["distillation"] = (self.params.distillation_weight, torch.stack(gaps).sum())
         return terms
 
-    def _contrast(
-        self, context: SiloContext, previous: nn.Module, batch: PairBatch, outputs: Outputs, modality: Modality
-    ) -> Tensor:
+    def _contrast(self, context: SiloContext, batch: PairBatch, outputs: Outputs, modality: Modality) -> Tensor:
         """Return the mean contrast of one modality with the other one, a scalar. Source: equation (11)."""
-        part, held = self.params.representation, batch.rows_with(modality)
-        ahead = context.frozen_outputs("global", lambda: context.global_model, part)
-        behind = context.frozen_outputs("previous", lambda: previous, part)
+        part, held, other = self.params.representation, batch.rows_with(modality), OTHER[modality]
+        needed = (other,) if bool(batch.has(other).all()) else MODALITIES
+        ahead = self._frozen(context, "global", batch, part, needed)
+        behind = self._frozen(context, "previous", batch, part, needed)
         positive, negative = (other_modality(frozen, modality, batch)[held] for frozen in (ahead, behind))
         values = getattr(outputs, part)[modality][held]
         return model_contrast(values, positive, [negative], self.params.temperature).mean()
@@ -220,11 +280,25 @@ class FedUCH(FederatedMethod):
     def _distillation(self, context: SiloContext, batch: PairBatch, outputs: Outputs, modality: Modality) -> Tensor:
         """Return the distance of one modality's codes from the global model's, a scalar. Source: (12) and (13)."""
         held = batch.rows_with(modality)
-        frozen = context.frozen_outputs("global", lambda: context.global_model, "logit")[modality][batch.row]
+        frozen = self._frozen(context, "global", batch, "logit", (modality,))[modality]
         return distillation(
             torch.tanh(outputs.logit[modality][held]), torch.tanh(frozen[held]),
             kind=self.params.distillation, temperature=self.params.distillation_temperature,
         )  # fmt: skip
+
+    def _frozen(
+        self,
+        context: SiloContext,
+        key: FrozenModel,
+        batch: PairBatch,
+        part: Part,
+        modalities: Sequence[Modality],
+    ) -> Mapping[Modality, Tensor]:
+        """Return a frozen model's outputs for a batch, ``(B, p)`` per modality. Dropout does not change projections."""
+        if self.params.teacher_dropout and part != "projection":
+            return outputs_with_dropout(frozen_model(context, key), batch, modalities, part)
+        found = context.frozen_outputs(key, lambda: frozen_model(context, key), part)
+        return {modality: found[modality][batch.row] for modality in modalities if modality in found}
 
     def update(self, context: SiloContext) -> Message:
         """Keep the trained model for the contrast of the next round."""

@@ -6,8 +6,9 @@ products,
 
     cos = sum_j a_j (q . k_j) / (|q| sqrt(sum_ij a_i a_j (k_i . k_j))),
 
-and those of the keys are computed once per item. The contexts of all pairs, which have D numbers per query, are never
-stored. If the D dimensions are split into P blocks, each block has its own cosine.
+and those of the keys are computed once per item. The contexts of all pairs, which have D numbers per query, are not stored.
+If the D dimensions are split into P blocks, each block has its own cosine. The inner products of a query with R keys are P R
+numbers then. If these are more than D, contexts take less time.
 
 ======  =========================  ==================================================================
 paper   code here                  meaning
@@ -15,7 +16,8 @@ paper   code here                  meaning
 A       `affinities`               inner products of words and regions, ``(P, T, W, I, R)``
 alpha   `attention`                weights of the keys, which sum to 1 per query, ``(T, W, I, R)``
 lambda  ``inverse_temperature``    factor in the softmax of the weights
-R       `attended_cosines`         cosines of queries and their contexts, per block
+R       `attended_cosines`,        cosines of queries and their contexts, per block
+        `context_cosines`
 ======  =========================  ==================================================================
 
 The dimensions are T texts, W words, I images, R regions, D numbers per word or region, and P blocks. Masks ``(T, W)`` and
@@ -51,6 +53,10 @@ they fit into the cache of a processor."""
 TRAINING_CHUNK = 2_000_000
 """The same while gradients are recorded. All results are kept then and leave the cache, so larger parts are faster."""
 
+TRAINING_TEXTS = 8
+"""Largest number of texts that are compared at a time while gradients are recorded. They have similar lengths, so padding to
+the longest text of a batch costs little."""
+
 
 class Fragments(NamedTuple):
     """The words of some texts or the regions of some images, and their inner products.
@@ -67,9 +73,12 @@ class Fragments(NamedTuple):
     lengths: Tensor
     grams: Tensor
 
-    def take(self, rows: slice) -> Fragments:
-        """Return some of the items."""
-        return Fragments(*(part[rows] for part in self))
+    def take(self, rows: Tensor | slice) -> Fragments:
+        """Return some of the items, without the last vectors that are padding in all of them."""
+        values, mask, lengths, grams = (part[rows] for part in self)
+        used = mask.any(0).nonzero()
+        most = int(used[-1]) + 1 if len(used) else 1
+        return Fragments(values[:, :most], mask[:, :most], lengths[:, :most], grams[:, :most, :, :most])
 
 
 def fragments(values: Tensor, mask: Tensor, blocks: int = 1) -> Fragments:
@@ -89,9 +98,8 @@ def in_blocks(values: Tensor, blocks: int) -> Tensor:
     return values.reshape(*values.shape[:-1], blocks, values.shape[-1] // blocks)
 
 
-def affinities(texts: Fragments, images: Fragments) -> Tensor:
+def affinities(texts: Fragments, images: Fragments, blocks: int = 1) -> Tensor:
     """Return the inner products of all words and regions per block, ``(P, T, W, I, R)``."""
-    blocks = texts.lengths.shape[-1]
     words = in_blocks(texts.values.flatten(0, 1), blocks).transpose(0, 1)
     regions = in_blocks(images.values.flatten(0, 1), blocks).permute(1, 2, 0)
     return (words @ regions).view(blocks, *texts.mask.shape, *images.mask.shape)
@@ -144,6 +152,19 @@ def _times(values: Tensor, factors: Tensor) -> Tensor:
     return values * factors if torch.is_grad_enabled() else values.mul_(factors)
 
 
+def products_are_fewer(texts: Fragments, images: Fragments) -> bool:
+    """Return whether a query has fewer inner products with an image's regions, in all blocks, than a context has numbers."""
+    return texts.lengths.shape[2] * images.mask.shape[1] <= images.values.shape[2]
+
+
+def context_cosines(weights: Tensor, texts: Fragments, images: Fragments, direction: Direction) -> Tensor:
+    """Return the cosines of all queries and their contexts as `attended_cosines` does, but from the contexts themselves."""
+    queries, keys = (texts, images) if direction == "t2i" else (images, texts)
+    found, blocks, other = contexts(weights, keys.values, direction), queries.lengths.shape[2], 2 * (direction == "t2i")
+    lengths = context_lengths(in_blocks(found.square(), blocks).sum(-1)) * queries.lengths.unsqueeze(other)
+    return in_blocks(found * queries.values.unsqueeze(other), blocks).sum(-1) / lengths
+
+
 def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
     """Return the weighted means of the keys, for models that need more of them than their cosines.
 
@@ -160,15 +181,19 @@ def context_lengths(squares: Tensor) -> Tensor:
     return squares.clamp(min=SMALLEST_SQUARE).sqrt()
 
 
-def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: Fragments) -> Tensor:
-    """Return the scores of all texts and images, ``(T, I)``, from those of a few at a time, which take little memory."""
+def chunked(score: Callable[[Tensor, slice], Tensor], texts: Fragments, images: Fragments) -> Tensor:
+    """Return the scores of all texts and images, ``(T, I)``, from those of a few at a time, which take little memory.
+
+    Texts are taken in the order of their lengths. The function receives their positions, and the images as a slice.
+    """
     affinities_per_pair = texts.lengths.shape[1:].numel() * images.mask.shape[1]
-    chunk = TRAINING_CHUNK if torch.is_grad_enabled() else CHUNK
-    side = max(1, math.isqrt(chunk // max(1, affinities_per_pair)))
-    some_texts, some_images = (
-        [slice(start, start + side) for start in range(0, len(items.mask), side)] for items in (texts, images)
-    )
-    return torch.cat([torch.cat([score(rows, columns) for columns in some_images], 1) for rows in some_texts])
+    training = torch.is_grad_enabled()
+    side = max(1, math.isqrt((TRAINING_CHUNK if training else CHUNK) // max(1, affinities_per_pair)))
+    most = min(side, TRAINING_TEXTS) if training else side
+    order = texts.mask.sum(1).argsort(stable=True)
+    rows = [order[start : start + most] for start in range(0, len(order), most)]
+    columns = [slice(start, start + side) for start in range(0, len(images.mask), side)]
+    return torch.cat([torch.cat([score(some, part) for part in columns], 1) for some in rows])[order.argsort()]
 
 
 def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:

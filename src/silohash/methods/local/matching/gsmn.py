@@ -12,6 +12,7 @@ A               `affinities`                inner products of words and regions
 x               `node_cosines`              cosines of nodes and contexts, one per block
 W_e             `word_edges`,               weights of the edges, which sum to 1 over a node's neighbors
                 `region_edges`
+sigma           ``convolution``             function after the graph convolutions
 rho, theta      `polar`                     distance and angle between the centers of two regions
 s               `GraphMatching`             score of an image and a text
 lambda          ``inverse_temperature``     factor in the softmax
@@ -41,8 +42,10 @@ from silohash.methods.local.matching.attention import (
     attended_cosines,
     attention,
     chunked,
+    context_cosines,
     fragments,
     mean_over,
+    products_are_fewer,
 )
 from silohash.methods.local.matching.base import Matching, MatchingParams, check_divisor, towers_of
 from silohash.models.matching_net import MatchingNet
@@ -59,10 +62,16 @@ CARD = MethodCard(
     summary="Match words with regions, and then their neighbors in two graphs, as in FedBi-GNNs. Scores pairs.",
     differs_from_paper=(
         "Cosines travel between nodes, as the equations say. In the authors' code, each node receives its own cosines in "
-        "place of its neighbors'. Set `propagation` to self for that.",
-        "The weights of the edges between regions sum to 1 over the neighbors. In the authors' code they do over the "
-        "kernels.",
-        "All kernels of the text's graph have the same edges, so they are one linear map.",
+        "place of its neighbors'. The preset authors_code does that (`propagation` = self).",
+        "The weights of the edges between regions sum to 1 over the neighbors. In the authors' code and the preset "
+        "authors_code, they do over the kernels (`edge_sums`). With `propagation` = self and sums over the neighbors, boxes "
+        "have no effect, because a region then receives its own cosines once, wherever its neighbors are.",
+        "The authors' code divides boxes by the size of the picture each time it reads them, so they shrink to 0 in the "
+        "first epochs. Here they are shares of the picture. It does not have a smallest width of kernels.",
+        "The graph convolutions are linear, as in the authors' code. The preset paper has the bias and the function of "
+        "equation (13) (`convolution`), for which it takes tanh, and 32 values per kernel.",
+        "The weights of the edges between words sum to 1. In equation (7) they have length 1.",
+        "All kernels of the text's graph have the same edges, so they are one map.",
         "Similarities below 0 are reduced to a tenth and scaled over the queries before the softmax, as in the code.",
         "The sparse graph takes the grammatical relations of the file `features.text.parses`. Texts without them have the "
         "words at most two places apart as neighbors.",
@@ -75,6 +84,9 @@ CARD = MethodCard(
 
 Propagation: TypeAlias = Literal["neighbors", "self"]
 """What a node receives: the cosines of its neighbors, or its own in their place."""
+
+EdgeSums: TypeAlias = Literal["neighbors", "kernels"]
+"""Over what the weights of the edges between regions sum to 1."""
 
 NARROWEST = 0.05
 """Smallest width of a Gaussian kernel. A narrower one has no weight for most neighbors, and stops learning."""
@@ -90,6 +102,12 @@ class GSMNParams(MatchingParams):
     """Which words are neighbors: `dense` (all words of a text) or `sparse` (words with a grammatical relation)."""
     propagation: Propagation = "neighbors"
     """What a node receives: `neighbors` (the cosines of its neighbors) or `self` (its own, as in the authors' code)."""
+    edge_sums: EdgeSums = "neighbors"
+    """Over what the weights of the edges between regions sum to 1: `neighbors`, or `kernels`, as in the authors' code. With
+    `neighbors` and `propagation = "self"`, the boxes of regions have no effect."""
+    convolution: Literal["linear", "tanh"] = "linear"
+    """Graph convolutions: `linear` (without a bias for regions, as in the authors' code) or `tanh` (with a bias and this
+    function of the sum over neighbors, as in equation (13) of the paper)."""
     blocks: int = Field(default=16, ge=1)
     """Number of blocks of dimensions, each with its own cosine, at least 1. It divides `model.hidden`."""
     kernels: int = Field(default=8, ge=1)
@@ -112,14 +130,16 @@ def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:
     return steps.square().sum(-1).sqrt(), torch.atan2(steps[..., 1], steps[..., 0])
 
 
-def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor) -> Tensor:
+def region_edges(
+    distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor, sums: EdgeSums = "neighbors"
+) -> Tensor:
     """Return the weights of the edges between regions under each Gaussian kernel, ``(I, K, R, R)``.
 
-    They sum to 1 over the neighbors of a region, which include itself. The kernels ``(4, K)`` are means of the distance and
-    the angle, and their widths.
+    They sum to 1 over the neighbors of a region, which include itself, or over the kernels of an edge. The kernels
+    ``(4, K)`` are means of the distance and the angle, and their widths.
 
-    Source: Liu et al., "Graph Structured Network for Image-Text Matching", CVPR 2020, section 3.2, with weights that sum to
-        1 over the neighbors.
+    Source: Liu et al., "Graph Structured Network for Image-Text Matching", CVPR 2020, section 3.2; sums over the kernels as
+        in the authors' code.
     """
     near, turned, near_width, turned_width = kernels[:, None, :, None, None]
     apart = (angle.unsqueeze(1) - turned).abs()
@@ -127,7 +147,7 @@ def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor)
     apart = torch.minimum(apart, (2 * math.pi - apart).abs())
     squares = ((distance.unsqueeze(1) - near) / near_width).square() + (apart / turned_width).square()
     weights = torch.exp(-0.5 * squares) * mask[:, None, None, :]
-    return weights / weights.sum(-1, keepdim=True).clamp(min=LEAST_SUM)
+    return weights / weights.sum(-1 if sums == "neighbors" else 1, keepdim=True).clamp(min=LEAST_SUM)
 
 
 def word_edges(words: Tensor, mask: Tensor, inverse_temperature: float, edges: Tensor | None = None) -> Tensor:
@@ -164,10 +184,11 @@ class Score(nn.Module):
 class TextStructure(nn.Module):
     """Matching of structure in the graphs of texts."""
 
-    def __init__(self, blocks: int, width: int) -> None:
+    def __init__(self, params: GSMNParams) -> None:
         super().__init__()
-        self.kernels = nn.Linear(blocks, width)
-        self.score = Score(width)
+        self.kernels = nn.Linear(params.blocks, params.kernels * params.kernel_width)
+        self.activation = nn.Tanh() if params.convolution == "tanh" else nn.Identity()
+        self.score = Score(params.kernels * params.kernel_width)
 
     def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
         """Return the mean score of each text's words, ``(T, I)``, of their cosines ``(T, W, I, P)`` and edges ``(T, W, W)``.
@@ -175,27 +196,31 @@ class TextStructure(nn.Module):
         Source: FedBi-GNNs, equations (13) and (14).
         """
         moved = (edges @ cosines.flatten(2)).view_as(cosines)
-        return mean_over(self.score(self.kernels(moved)), mask.unsqueeze(2), 1)
+        return mean_over(self.score(self.activation(self.kernels(moved))), mask.unsqueeze(2), 1)
 
 
 class ImageStructure(nn.Module):
     """Matching of structure in the graphs of images."""
 
-    def __init__(self, blocks: int, kernels: int, width: int, propagation: Propagation) -> None:
+    def __init__(self, params: GSMNParams) -> None:
         super().__init__()
-        self.propagation = propagation
+        self.params = params
+        kernels, width = params.kernels, params.kernels * params.kernel_width
         self.near = nn.Parameter(torch.rand(kernels))
         self.turned = nn.Parameter(math.pi * (2 * torch.rand(kernels) - 1))
         self.near_width = nn.Parameter(torch.rand(kernels))
         self.turned_width = nn.Parameter(torch.rand(kernels))
-        self.kernels = nn.Linear(blocks, kernels * width, bias=False)
-        self.score = Score(kernels * width)
+        self.kernels = nn.Linear(params.blocks, width, bias=False)
+        if params.convolution == "tanh":
+            self.bias = nn.Parameter(torch.zeros(width))
+        self.score = Score(width)
 
     def edges(self, boxes: Tensor, mask: Tensor) -> Tensor:
         """Return the weights of the edges between regions ``(I, R, 4)``, ``(I, K, R, R)``."""
         widths = F.softplus(torch.stack([self.near_width, self.turned_width])) + NARROWEST
-        weights = region_edges(*polar(boxes), mask, torch.cat([torch.stack([self.near, self.turned]), widths]))
-        return weights if self.propagation == "neighbors" else own_weights(weights)
+        kernels = torch.cat([torch.stack([self.near, self.turned]), widths])
+        weights = region_edges(*polar(boxes), mask, kernels, self.params.edge_sums)
+        return weights if self.params.propagation == "neighbors" else own_weights(weights)
 
     def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
         """Return the mean score of each image's regions, ``(T, I)``, given their cosines ``(T, I, R, P)`` and edges.
@@ -207,8 +232,10 @@ class ImageStructure(nn.Module):
         texts, images, regions, _ = cosines.shape
         kernels = edges.shape[1]
         values = self.kernels(cosines).view(texts, images, regions, kernels, -1).permute(1, 3, 2, 0, 4)
-        moved = (edges @ values.flatten(3)).view(images, kernels, regions, texts, -1).permute(3, 0, 2, 1, 4)
-        return mean_over(self.score(moved.flatten(3)), mask.unsqueeze(0), 2)
+        moved = (edges @ values.flatten(3)).view(images, kernels, regions, texts, -1).permute(3, 0, 2, 1, 4).flatten(3)
+        if self.params.convolution == "tanh":
+            moved = torch.tanh(moved + self.bias)
+        return mean_over(self.score(moved), mask.unsqueeze(0), 2)
 
 
 def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float) -> tuple[Tensor, Tensor]:
@@ -216,12 +243,15 @@ def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float
 
     Source: FedBi-GNNs, equations (8) to (12).
     """
-    affinity = affinities(texts, images)
+    factored = products_are_fewer(texts, images)
+    affinity = affinities(texts, images, texts.lengths.shape[2] if factored else 1)
     whole = affinity.sum(0)
     t2i = attention(whole, texts.mask, images.mask, "t2i", inverse_temperature)
     i2t = attention(whole, texts.mask, images.mask, "i2t", inverse_temperature)
-    words = attended_cosines(affinity, t2i, texts, images, "t2i")
-    return words, attended_cosines(affinity, i2t, texts, images, "i2t")
+    if factored:
+        words = attended_cosines(affinity, t2i, texts, images, "t2i")
+        return words, attended_cosines(affinity, i2t, texts, images, "i2t")
+    return context_cosines(t2i, texts, images, "t2i"), context_cosines(i2t, texts, images, "i2t")
 
 
 class GraphMatching(nn.Module):
@@ -230,8 +260,8 @@ class GraphMatching(nn.Module):
     def __init__(self, params: GSMNParams) -> None:
         super().__init__()
         self.params = params
-        self.words = TextStructure(params.blocks, params.kernels * params.kernel_width)
-        self.regions = ImageStructure(params.blocks, params.kernels, params.kernel_width, params.propagation)
+        self.words = TextStructure(params)
+        self.regions = ImageStructure(params)
 
     def forward(self, images: Nodes, texts: Nodes, neighbors: Tensor | None = None) -> Tensor:
         """Return the scores of all images and texts, ``(I, T)``.
@@ -248,11 +278,13 @@ class GraphMatching(nn.Module):
         if self.params.propagation == "self":
             near_words = own_weights(near_words)
 
-        def scores(rows: slice, columns: slice) -> Tensor:
+        def scores(rows: Tensor, columns: slice) -> Tensor:
             """Return the scores of some texts and images."""
-            of_words, of_regions = node_cosines(words.take(rows), regions.take(columns), temperature)
-            found: Tensor = self.words(of_words, near_words[rows], texts.mask[rows])
-            found += self.regions(of_regions, near_regions[columns], images.mask[columns])
+            said, shown = words.take(rows), regions.take(columns)
+            of_words, of_regions = node_cosines(said, shown, temperature)
+            most, places = said.mask.shape[1], shown.mask.shape[1]
+            found: Tensor = self.words(of_words, near_words[rows][:, :most, :most], said.mask)
+            found += self.regions(of_regions, near_regions[columns, :, :places, :places], shown.mask)
             return found
 
         return chunked(scores, words, regions).T
@@ -280,8 +312,8 @@ class GSMN(Matching):
     params: GSMNParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {"easy_epochs": 0},
-        "authors_code": {"easy_epochs": 0, "propagation": "self"},
+        "paper": {"easy_epochs": 0, "convolution": "tanh", "kernel_width": 32},
+        "authors_code": {"easy_epochs": 0, "propagation": "self", "edge_sums": "kernels"},
     }
 
     def network(self, spec: ModelSpec) -> MatchingNet:

@@ -48,7 +48,8 @@ CARD = MethodCard(
     link="https://doi.org/10.1109/CVPR42600.2020.01095",
     summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores pairs.",
     differs_from_paper=(
-        "This is our own form of the idea. The paper leaves out the weight of the second cosine and the size of the layers.",
+        "This is our own form of the idea, not a reproduction: the weight of the second cosine, the width and depth of the"
+        " joint layer and the learning rate are our choices, because no public source that we know states them.",
         "The vectors of an image and of a text alone are those of SAEM, with learned word vectors instead of BERT.",
         "A learned vector tells regions from words in the joint layer.",
         "Texts of the same picture in a batch are not wrong partners of each other.",

@@ -111,7 +111,7 @@ class SCANNet(MatchingNet):
         scale = given.lse_scale or LSE_SCALES[direction]
         all_words, all_regions = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
 
-        def score(rows: slice, columns: slice) -> Tensor:
+        def score(rows: Tensor, columns: slice) -> Tensor:
             """Return the scores of some texts and images."""
             words, regions = all_words.take(rows), all_regions.take(columns)
             affinity = affinities(words, regions)

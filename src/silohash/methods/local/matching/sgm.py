@@ -155,7 +155,7 @@ class SGMNet(MatchingNet):
         """
         words, objects = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
 
-        def best(rows: slice, columns: slice) -> Tensor:
+        def best(rows: Tensor, columns: slice) -> Tensor:
             """Return the mean over words of the largest inner product with an object, ``(T, I)``."""
             some, others = words.take(rows), objects.take(columns)
             found = affinities(some, others)[0].masked_fill(~others.mask, -1.0).amax(3)

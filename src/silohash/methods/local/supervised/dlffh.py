@@ -42,7 +42,7 @@ from silohash.methods.local.base import SiloState, labels_of
 from silohash.methods.local.losses import label_error
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet, Tower
+from silohash.models.towers import HashNet, Tower, TowerOutputs
 
 CARD = MethodCard(
     key="dlffh",
@@ -161,14 +161,14 @@ class FusionNet(HashNet):
                 extra[f"{modality}/{AUXILIARY}"] = head(fused[:, : fused.shape[1] // 2]).float()
         return replace(outputs, extra={**outputs.extra, **extra})
 
-    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> TowerOutputs:
         """Return the fused features ``(B, 2H)`` and the outputs of the hash branch ``(B, K)``."""
         tower = self.tower(modality)
         feature = tower.features(values)
         if hasattr(tower, "labels"):
             labels = self.label_input(tower, feature, batch.labels)
             feature = torch.cat([feature, tower.get_submodule("labels")(labels)], dim=1)
-        return feature, tower.hash(feature)
+        return TowerOutputs(feature, tower.hash(feature))
 
     def label_input(self, tower: Tower, feature: Tensor, labels: Tensor | None) -> Tensor:
         """Return the input of a tower's label network, ``(B, C)``.

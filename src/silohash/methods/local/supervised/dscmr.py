@@ -45,7 +45,7 @@ from silohash.methods.local.base import (
 from silohash.methods.local.losses import modality_pairs, pair_likelihood, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
+from silohash.models.towers import HashNet, TowerOutputs
 
 CARD = MethodCard(
     key="dscmr",
@@ -130,11 +130,11 @@ class CommonNet(HashNet):
         layers = {"hash": nn.Linear(width, bits), "classifier": nn.Linear(bits, spec.classes)}
         self.shared = nn.ModuleDict(layers)
 
-    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> TowerOutputs:
         """Return the features ``(B, H)`` and the deviations of the representations from their mean ``(B, K)``."""
         tower = self.tower(modality)
         feature = tower.features(values)
-        return feature, self.shared["hash"](feature).float() - self.mean(modality)
+        return TowerOutputs(feature, self.shared["hash"](feature).float() - self.mean(modality))
 
     def mean(self, modality: Modality) -> Tensor:
         """Return the mean representation of a modality, ``(K,)``."""

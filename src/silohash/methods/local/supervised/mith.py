@@ -44,7 +44,7 @@ from silohash.methods.local.stored_outputs import partner_outputs, store_batch
 from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet, Tower
+from silohash.models.towers import HashNet, Tower, TowerOutputs
 
 CARD = MethodCard(
     key="mith",
@@ -238,14 +238,14 @@ class ConceptNet(HashNet):
         residual, last = ResidualLayers(self.width, residual_layers), nn.Linear(self.width, bits, bias=False)
         self.shared = nn.ModuleDict({"residual": residual, "hash": last})
 
-    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> TowerOutputs:
         """Return the input of the hash layers ``(B, (1 + K) H)`` and the mean of both codes ``(B, K)``."""
         tower = self.tower(modality)
         vector, tokens, present = item_and_tokens(tower, values)
         concepts = tower.get_submodule("concepts")(self.gathered(tokens, present))
         feature = torch.cat([self.shared["residual"](vector), concepts.flatten(1)], dim=1)
         whole, part = self.codes(modality, feature)
-        return feature, 0.5 * (whole + part)
+        return TowerOutputs(feature, 0.5 * (whole + part))
 
     def gathered(self, tokens: Tensor, present: Tensor) -> Tensor:
         """Return the tokens of each concept, averaged by their shares, ``(B, K, H)``; zeros for concepts without tokens.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
 
-from silohash.base.errors import UnsuitableMethod
+from silohash.base import seeds
+from silohash.base.errors import UnsuitableMethod, WrongValue
+from silohash.base.types import MODALITIES, Modality, Phase, ReadArrays
 from silohash.methods.federated.base import ServerState, SiloContext
 from silohash.methods.federated.hashing import feduch
 from silohash.methods.federated.hashing.feduch import (
@@ -23,10 +27,16 @@ from silohash.methods.federated.hashing.feduch import (
     other_modality,
     soft_divergence,
 )
+from silohash.methods.local.supervised.dscmr import DSCMR
+from silohash.methods.local.unsupervised.dgcpn import DGCPN
+from silohash.methods.message import Message
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
-from tests.runs import prepared, run_loop, same_arrays, silo_data
+from silohash.run.config.load import load_resolved
+from silohash.training.engines.port import SiloTask
+from silohash.training.silo import batches, make_context, train_silo
+from tests.runs import loop_config, model_spec, prepared, run_loop, same_arrays, silo_data
 from tests.unit.methods.federated.helpers import BITS, INFO, accepts, context_of, draw, fresh_server, traits_of
 
 
@@ -81,11 +91,11 @@ def test_the_three_forms_of_distillation() -> None:
 def test_items_without_the_other_modality_are_compared_with_their_own() -> None:
     data = replace(silo_data(6), has_text=torch.tensor([True, True, False, True, False, True]))
     batch = data.batch(torch.tensor([4, 0, 2, 5]))
-    frozen = {"image": draw(6, 3, seed=1), "text": draw(6, 3, seed=2)}
+    frozen = {"image": draw(4, 3, seed=1), "text": draw(4, 3, seed=2)}
     found = other_modality(frozen, "image", batch)
-    expected = torch.stack([frozen["image"][4], frozen["text"][0], frozen["image"][2], frozen["text"][5]])
+    expected = torch.stack([frozen["image"][0], frozen["text"][1], frozen["image"][2], frozen["text"][3]])
     assert torch.equal(found, expected)
-    assert torch.equal(other_modality({"image": frozen["image"]}, "image", batch), frozen["image"][batch.row])
+    assert torch.equal(other_modality({"image": frozen["image"]}, "image", batch), frozen["image"])
 
 
 @pytest.mark.parametrize("representation", ["feature", "logit"])
@@ -229,8 +239,138 @@ def test_features_of_different_widths_are_refused() -> None:
         assert same_arrays(FedUCH(params).init_server(model, INFO).params, params_of(model))
 
 
+def test_projections_need_towers_whose_features_they_are() -> None:
+    towers = {name: TowerSpec("mlp", (16,), hidden=12) for name in ("image", "text")}
+    local = DSCMR(DSCMR.Params()).build(ModelSpec(towers, classes=3), BITS)
+    with pytest.raises(UnsuitableMethod, match="projection"):
+        authors_code().init_server(local, INFO)
+    FedUCH(FedUCHParams(representation="feature")).init_server(local, INFO)
+
+
+def authors_code(**params: Any) -> FedUCH:
+    """Return the method as its authors ran it."""
+    return FedUCH(FedUCHParams(**{**FedUCH.presets["authors_code"], **params}))
+
+
+def test_dropout_of_the_teacher_is_drawn_anew_and_does_not_change_projections() -> None:
+    method = authors_code()
+    _, context = trained_context(method)
+    teacher = context.global_model
+    for network in (context.model, teacher, context.previous_model):
+        assert network is not None
+        for modality in ("image", "text"):
+            network.get_submodule(f"{modality}.backbone.2").p = 0.5
+    context.model.train()
+    batch = context.data.batch(torch.arange(20))
+    outputs = context.model(batch)
+    first, again = (method.terms(context, batch, outputs) for _ in range(2))
+    assert first["contrast"][1] == again["contrast"][1]
+    assert first["distillation"][1] != again["distillation"][1]
+    assert not teacher.training
+    still = authors_code(teacher_dropout=False)
+    first, again = (still.terms(context, batch, outputs) for _ in range(2))
+    assert first["distillation"][1] == again["distillation"][1]
+    dropped = authors_code(representation="feature")
+    first, again = (dropped.terms(context, batch, outputs) for _ in range(2))
+    assert first["contrast"][1] != again["contrast"][1]
+
+
+class ByHand:
+    """One batch as the authors' code takes it: two networks of plain tensors, one optimizer each, five steps."""
+
+    def __init__(self, params: ReadArrays) -> None:
+        names = ("backbone.0.weight", "backbone.0.bias", "hash.weight", "hash.bias")
+        self.of = {
+            m: [torch.from_numpy(np.array(params[f"{m}.{n}"])).requires_grad_() for n in names] for m in MODALITIES
+        }
+        self.optimizers = {
+            m: torch.optim.SGD(weights, lr=0.01, momentum=0.9, weight_decay=0.05) for m, weights in self.of.items()
+        }
+
+    def run(self, modality: Modality, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the projections, and the codes with dropout."""
+        first, first_bias, last, last_bias = self.of[modality]
+        projection = torch.relu(values @ first.T + first_bias)
+        return projection, torch.tanh(F.dropout(projection, 0.5) @ last.T + last_bias)
+
+    def step(self, loss: torch.Tensor, modalities: Sequence[Modality]) -> None:
+        """Move some networks."""
+        gradients = torch.autograd.grad(loss, [w for m in modalities for w in self.of[m]])
+        for weight, gradient in zip([w for m in modalities for w in self.of[m]], gradients, strict=True):
+            weight.grad = gradient
+        for modality in modalities:
+            self.optimizers[modality].step()
+
+
+def base_loss(image: torch.Tensor, text: torch.Tensor, similarity: torch.Tensor) -> torch.Tensor:
+    """Return the loss of DGCPN by its formulas, with weights of 1 and the pair target 1.5."""
+    image, text = F.normalize(image), F.normalize(text)
+    ii, tt, it = image @ image.T, text @ text.T, image @ text.T
+    off = 1.0 - torch.eye(len(image))
+    pairs = (it.diagonal() - 1.5).square().mean()
+    similar = sum((((each - similarity) * off).square()).mean() for each in (ii, it, tt))
+    consistent = sum((a - b).square().mean() for a, b in ((it, ii), (it, tt), (it, it.T), (ii, tt)))
+    return pairs + similar + consistent
+
+
+def test_a_batch_takes_the_five_steps_of_the_authors() -> None:
+    local, method = DGCPN(DGCPN.Params(text_weight=0.3, neighbors=0.405)), authors_code()
+    config = loop_config(epochs=1, batch=12, optimizer="sgd", learning_rate=0.01, weight_decay=0.05)
+    torch.manual_seed(0)
+    networks = [local.build(model_spec(dropout=0.5), BITS) for _ in range(3)]
+    broadcast, kept = params_of(networks[0]), {f"model/{n}": a for n, a in params_of(networks[1]).items()}
+    task = SiloTask("train", 0, Message("broadcast", "server", 1, params=broadcast), kept)
+    context = make_context(task, config, model=networks[2], local=local, data=silo_data(12))
+    trained = train_silo(context, method, config)
+    assert set(context.steps_taken) == {"joint", "half_binary", "image terms", "text terms"}
+
+    ours, ahead, behind = (ByHand(params) for params in (broadcast, broadcast, params_of(networks[1])))
+    (rows,) = batches(context, Phase("train", networks[2], 1), config, 0)
+    values = {m: context.data.batch(rows).values(m) for m in MODALITIES}
+    similarity = context.state.buffers["similarities"][rows][:, rows]
+    with seeds.torch_globally(config.seed, "training", silo=0, round=1):
+        (_, image), (_, text) = (ours.run(m, values[m]) for m in MODALITIES)
+        ours.step(base_loss(image, text, similarity), MODALITIES)
+        (_, image), (_, text) = (ours.run(m, values[m]) for m in MODALITIES)
+        sign = {m: torch.where(u >= 0, 1.0, -1.0) for m, u in (("image", image), ("text", text))}
+        ours.step(base_loss(image, sign["text"], similarity), ["image"])
+        ours.step(base_loss(sign["image"], text, similarity), ["text"])
+        for modality, other in (("image", "text"), ("text", "image")):
+            z, u = ours.run(modality, values[modality])
+            with torch.no_grad():
+                _, teacher = ahead.run(modality, values[modality])
+                near, far = (
+                    torch.relu(values[other] @ net.of[other][0].T + net.of[other][1]) for net in (ahead, behind)
+                )
+            cosines = torch.stack([F.cosine_similarity(z, near), F.cosine_similarity(z, far)], dim=1)
+            contrast = F.cross_entropy(cosines, torch.zeros(12, dtype=torch.long))
+            p, q = (torch.softmax(codes / 1.5, dim=1) for codes in (teacher, u))
+            distilled = (p * (p / q).log()).sum() / 12 * 1.5**2
+            ours.step(0.3 * contrast + 0.7 * distilled, [modality])
+    for modality in MODALITIES:
+        for name, weight in zip(("backbone.0.weight", "backbone.0.bias", "hash.weight", "hash.bias"), ours.of[modality],
+                                strict=True):  # fmt: skip
+            torch.testing.assert_close(
+                torch.from_numpy(trained.update.params[f"{modality}.{name}"]), weight.detach(), rtol=1e-4, atol=1e-6
+            )
+            assert not np.allclose(broadcast[f"{modality}.{name}"], weight.detach().numpy(), atol=1e-5)
+
+
+def test_separate_steps_are_refused_under_differential_privacy() -> None:
+    tables = {"data": {"name": "glyphs"}, "local": {"name": "csq"}, "evaluate": {"validation": 0.0}}
+    privacy = {"exchange": {"privacy": {"unit": "record"}}, "federated": {"name": "feduch"}}
+    load_resolved({**tables, **privacy})
+    with pytest.raises(WrongValue, match=r"federated\.separate_steps"):
+        load_resolved({**tables, **privacy, "federated": {"name": "feduch", "preset": "authors_code"}})
+
+
 def test_presets() -> None:
-    assert FedUCH.presets == {"recommended": {}, "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4}}
+    assert FedUCH.presets.keys() == {"recommended", "paper", "authors_code"}
+    assert FedUCH.presets["paper"] == {"contrast_weight": 0.6, "distillation_weight": 0.4}
+    code = authors_code()
+    assert (code.params.contrast_weight, code.params.distillation_weight, code.params.temperature) == (0.3, 0.7, 1.0)
+    assert (code.params.distillation_temperature, code.params.representation) == (1.5, "projection")
+    assert code.traits.separate_steps
     params = FedUCHParams()
     assert (params.contrast_weight, params.temperature, params.distillation_weight) == (0.6, 1.0, 0.4)
     assert (params.representation, params.distillation, params.distillation_temperature) == ("feature", "soft", 1.0)
@@ -238,7 +378,7 @@ def test_presets() -> None:
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, False)
-    assert any("does not contain the contrast" in difference for difference in CARD.differs_from_paper)
+    assert any("141db0f" in difference for difference in CARD.differs_from_paper)
     assert traits_of(FedUCH) == {"adds": {"update": {}}}
     assert feduch.SMALLEST_PROBABILITY == 1e-4
 

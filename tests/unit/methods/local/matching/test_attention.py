@@ -14,6 +14,7 @@ from silohash.methods.local.matching.attention import (
     affinities,
     attended_cosines,
     chunked,
+    context_cosines,
     context_lengths,
     fragments,
     mean_over,
@@ -78,10 +79,11 @@ def test_scores_in_float32_are_within_1e_5(direction: Direction) -> None:
 def test_each_block_has_a_cosine(direction: Direction, blocks: int) -> None:
     images, texts = drawn(IMAGES, 0), drawn(TEXTS, 1)
     words, regions = fragments(*texts, blocks), fragments(*images, blocks)
-    affinity = affinities(words, regions)
+    affinity = affinities(words, regions, blocks)
     assert affinity.shape == (blocks, len(TEXTS), max(TEXTS), len(IMAGES), max(IMAGES))
     weights = attention.attention(affinity.sum(0), words.mask, regions.mask, direction, SHARPNESS)
     found = attended_cosines(affinity, weights, words, regions, direction)
+    assert torch.allclose(context_cosines(weights, words, regions, direction), found, atol=1e-9)
     for text, count in enumerate(TEXTS):
         for image, places in enumerate(IMAGES):
             word, region = texts[0][text, :count], images[0][image, :places]
@@ -126,7 +128,7 @@ def test_chunks_give_the_same_scores(name: str, gradients: bool, monkeypatch: py
     for chunk, sides in ((4 * max(TEXTS) * max(IMAGES), {(2, 2), (1, 2)}), (1, {(1, 1)})):
         seen = set()
 
-        def score(rows: slice, columns: slice, seen: set[tuple[int, int]] = seen) -> Tensor:
+        def score(rows: Tensor, columns: slice, seen: set[tuple[int, int]] = seen) -> Tensor:
             part = expected.T[rows, columns]
             seen.add((part.shape[0], part.shape[1]))
             return part
@@ -136,6 +138,23 @@ def test_chunks_give_the_same_scores(name: str, gradients: bool, monkeypatch: py
             assert torch.equal(chunked(score, fragments(*texts), fragments(*images)), expected.T)
             assert seen == sides
             assert torch.allclose(scores(images, texts), expected, atol=1e-12)
+
+
+def test_texts_of_a_part_have_similar_lengths_while_gradients_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, texts = drawn(IMAGES, 0), drawn((5, 1, 3, 4), 1)
+    words, widths = fragments(*texts), []
+
+    def score(rows: Tensor, columns: slice) -> Tensor:
+        widths.append(words.take(rows).mask.shape[1])
+        return rows.unsqueeze(1).expand(-1, len(IMAGES)).float()
+
+    monkeypatch.setattr(attention, "TRAINING_TEXTS", 2)
+    found = chunked(score, words, fragments(*images))
+    assert widths == [3, 5]
+    assert found[:, 0].tolist() == [0, 1, 2, 3]
+    with torch.no_grad():
+        chunked(score, words, fragments(*images))
+    assert widths == [3, 5, 5]
 
 
 def test_an_item_without_words_or_regions_has_a_finite_score_and_gradient() -> None:

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from silohash.base.errors import NoEffect, OutOfRange
+from silohash.methods.local.matching.attention import fragments, products_are_fewer
 from silohash.methods.local.matching.gsmn import (
     GSMN,
     NARROWEST,
+    EdgeSums,
     GraphMatching,
     GSMNNet,
     GSMNParams,
@@ -53,8 +55,9 @@ def direct_scores(model: GraphMatching, images: Tensor, texts: Tensor) -> Tensor
         row = []
         for text, words in enumerate(TEXTS):
             region, word = images[image, :count], texts[text, :words]
-            of_words = block_cosines(word, contexts(word, region, SHARPNESS), BLOCKS)
-            of_regions = block_cosines(region, contexts(region, word, SHARPNESS), BLOCKS)
+            blocks = model.params.blocks
+            of_words = block_cosines(word, contexts(word, region, SHARPNESS), blocks)
+            of_regions = block_cosines(region, contexts(region, word, SHARPNESS), blocks)
             said = torch.ones(1, words, dtype=torch.bool)
             edges = word_edges(word.unsqueeze(0), said, SHARPNESS)
             score = model.words(of_words[None, :, None], edges, said) + model.regions(
@@ -65,8 +68,12 @@ def direct_scores(model: GraphMatching, images: Tensor, texts: Tensor) -> Tensor
     return torch.stack(rows)
 
 
-def test_scores_and_gradients_are_those_of_explicit_contexts() -> None:
-    model, images, texts = matching(), drawn(IMAGES, 0), drawn(TEXTS, 1)
+@pytest.mark.parametrize("blocks", [BLOCKS, 8])
+@pytest.mark.parametrize("convolution", ["linear", "tanh"])
+def test_scores_and_gradients_are_those_of_explicit_contexts(blocks: int, convolution: str) -> None:
+    model, images, texts = matching(blocks=blocks, convolution=convolution), drawn(IMAGES, 0), drawn(TEXTS, 1)
+    # With 8 blocks, contexts have fewer numbers than the inner products of all blocks, and are computed.
+    assert products_are_fewer(fragments(*texts, blocks), fragments(*images, blocks)) == (blocks == BLOCKS)
     found, expected = scores(model, images, texts), direct_scores(model, images[0], texts[0])
     assert torch.allclose(found, expected, atol=1e-8)
     inputs = [images[0], texts[0], *model.parameters()]
@@ -146,12 +153,47 @@ def test_blocks_divide_the_width() -> None:
         GSMN(GSMNParams(blocks=5)).build(node_spec(), 16)
 
 
-BLOCKS, KERNELS, WIDTH = 3, 4, 2
+def preset(name: str) -> dict[str, Any]:
+    return {key: value for key, value in GSMN.presets[name].items() if key != "easy_epochs"}
 
 
-def image_layer(propagation: Propagation = "neighbors") -> ImageStructure:
+@pytest.mark.parametrize("form", [*map(preset, GSMN.presets), {"propagation": "self"}])
+def test_places_of_regions_count_in_every_preset_but_not_without_neighbors_and_kernels(form: dict[str, Any]) -> None:
+    model, images, texts = matching(**form), drawn(IMAGES, 0), drawn(TEXTS, 1)
+    found = scores(model, images, texts)
+    elsewhere = boxes_of(IMAGES)
+    elsewhere[0] = elsewhere[0, [2, 0, 3, 1]]
+    apart = (scores(model, images, texts, boxes=elsewhere) - found)[0].abs().max()
+    means = torch.autograd.grad((found * torch.linspace(-1, 2, found.numel()).view_as(found)).sum(), model.regions.near)
+    if form == {"propagation": "self"}:  # all of a region's weights lead to itself, and sum to 1
+        assert apart < 1e-12
+        assert means[0].abs().max() < 1e-12
+    else:
+        assert apart > 1e-4
+        assert means[0].abs().max() > 1e-4
+
+
+def test_presets_are_the_form_of_the_paper_and_that_of_the_authors() -> None:
+    paper, code = (GSMN(GSMNParams(**GSMN.presets[name])).build(node_spec(), 16) for name in ("paper", "authors_code"))
+    assert isinstance(paper, GSMNNet)
+    assert isinstance(code, GSMNNet)
+    assert paper.matching.regions.bias.shape == (8 * 32,)
+    assert not hasattr(code.matching.regions, "bias")
+    regions = code.matching.regions.edges(boxes_of((3,)).float(), torch.ones(1, 3, dtype=torch.bool))[0]
+    assert regions.sum(0).diagonal().tolist() == pytest.approx([3.0] * 3)
+    assert (regions.diagonal(dim1=1, dim2=2).diag_embed() == regions).all()
+
+
+KERNELS, WIDTH = 4, 2
+
+
+def params(**changed: Any) -> GSMNParams:
+    return GSMNParams(blocks=BLOCKS, kernels=KERNELS, kernel_width=WIDTH, **changed)
+
+
+def image_layer(propagation: Propagation = "neighbors", edge_sums: EdgeSums = "neighbors") -> ImageStructure:
     torch.manual_seed(0)
-    return ImageStructure(BLOCKS, KERNELS, WIDTH, propagation).double()
+    return ImageStructure(params(propagation=propagation, edge_sums=edge_sums)).double()
 
 
 def image_mask() -> Tensor:
@@ -175,10 +217,12 @@ def test_distances_and_angles_are_those_of_centers() -> None:
     assert distance.diagonal(dim1=1, dim2=2).abs().max() == 0
 
 
-def test_edges_between_regions_are_those_of_a_loop() -> None:
-    boxes, mask, layer = boxes_of(IMAGES), image_mask(), image_layer()
+@pytest.mark.parametrize("sums", ["neighbors", "kernels"])
+def test_edges_between_regions_are_those_of_a_loop(sums: EdgeSums) -> None:
+    boxes, mask, layer = boxes_of(IMAGES), image_mask(), image_layer(edge_sums=sums)
     distance, angle = polar(boxes)
     found = layer.edges(boxes, mask)
+    of_kernels = torch.zeros_like(found)
     for image, count in enumerate(IMAGES):
         for kernel in range(KERNELS):
             near_width = math.log1p(math.exp(layer.near_width[kernel].item())) + NARROWEST
@@ -190,8 +234,14 @@ def test_edges_between_regions_are_those_of_a_loop() -> None:
                     apart = min(apart, abs(2 * math.pi - apart))
                     near = (distance[image, i, j].item() - layer.near[kernel].item()) / near_width
                     weights.append(math.exp(-0.5 * near**2) * math.exp(-0.5 * (apart / turned_width) ** 2))
-                expected = [weight / sum(weights) for weight in weights]
-                assert found[image, kernel, i, :count].tolist() == pytest.approx(expected)
+                if sums == "neighbors":
+                    assert found[image, kernel, i, :count].tolist() == pytest.approx(
+                        [w / sum(weights) for w in weights]
+                    )
+                else:
+                    of_kernels[image, kernel, i, :count] = torch.tensor(weights)
+    if sums == "kernels":
+        assert torch.allclose(found * of_kernels.sum(1, keepdim=True), of_kernels)
     assert found[:, :, :, ~mask[1]][1].abs().max() == 0
 
 
@@ -274,7 +324,7 @@ def test_only_neighbors_have_weights_in_a_sparse_graph() -> None:
 
 def test_scores_of_texts_are_those_of_a_loop() -> None:
     torch.manual_seed(0)
-    layer = TextStructure(BLOCKS, 6).double()
+    layer = TextStructure(params(convolution="tanh")).double()
     values, mask = drawn(TEXTS, 1)
     edges = word_edges(values, mask, 3.0)
     generator = torch.Generator().manual_seed(4)
@@ -283,7 +333,7 @@ def test_scores_of_texts_are_those_of_a_loop() -> None:
     for text, count in enumerate(TEXTS):
         for image in range(2):
             nodes = [sum(edges[text, i, j] * cosines[text, j, image] for j in range(count)) for i in range(count)]
-            expected = torch.stack([layer.score(layer.kernels(node)) for node in nodes]).mean()
+            expected = torch.stack([layer.score(layer.kernels(node).tanh()) for node in nodes]).mean()
             assert torch.allclose(found[text, image], expected)
 
 
