@@ -13,6 +13,7 @@ from silohash.base.errors import CannotEncode, RunChanged, TooFewSilos, UserErro
 from silohash.base.files import read_arrays
 from silohash.base.types import Arrays
 from silohash.models import cnnf
+from silohash.models.nodes import word_tables
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.training import experiment
@@ -41,6 +42,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
 }
 LOCAL = {"fedridge": {"name": "centerap"}}
 EXCHANGE = {"feduch": {"compression": {"kind": "top_k", "share": 0.05}}}
+TRAIN = {"fedhap": {"optimizer_state": "keep"}}
 PERSONAL = ("fedala", "fedproto", "plfedcmh", "fedcmr", "personal", "local")
 
 
@@ -53,7 +55,7 @@ def tables(archive: Path, method: str) -> dict[str, Any]:
     return tiny(
         archive, partition={"kind": "column", "column": "place"}, local=LOCAL.get(method, {}),
         federated={"name": method, "rounds": 7, "local_epochs": 1, **FEDERATED[method]},
-        exchange=EXCHANGE.get(method, {}),
+        exchange=EXCHANGE.get(method, {}), train=TRAIN.get(method, {}),
     )  # fmt: skip
 
 
@@ -346,3 +348,26 @@ def test_run_of_the_same_name_with_another_config_leaves_the_earlier_one_as_it_i
     with pytest.raises(RunChanged):
         train_at_sites(load_resolved({**tables(archive, "fedavg"), "seed": 2}), folder, InProcess(sites), NAMES)
     assert {path: path.read_bytes() for path in stored} == before
+
+
+@pytest.mark.whole_run
+def test_fixed_word_vectors_are_read_by_the_server_only(tmp_path: Path) -> None:
+    pooled = write_archive(tmp_path / "pooled", count=24, text="words")
+    np.save(pooled / "image.npy", np.random.default_rng(0).normal(size=(24, 3, 5)).astype(np.float32))
+    sites = Sites(site_archives(pooled, tmp_path / "sites"), tmp_path / "state")
+    (tmp_path / "glove.txt").write_text("parrot 1 1 1 1\nviolin 2 2 2 2\n")
+    text = {"kind": "words", "vectors": str(tmp_path / "glove.txt"), "vectors_as": "beside"}
+    config = tiny(pooled, partition={"kind": "column", "column": "place"}, features={"text": text})
+    config |= {"local": {"name": "scan", "word_width": 4}, "federated": {"name": "fedavg", "rounds": 2}}
+    config["evaluate"] = {"validation": 0.0, "measures": ["R@1[by=pairs]"]}
+    resolved = load_resolved(config)
+    one = experiment.train(resolved, tmp_path / "one")
+    for site in sites.sites:
+        site.settings = site.settings.model_copy(update={"files": True})
+    apart = train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
+    [table] = word_tables(apart.model.trained.network())
+    assert int(table.given.sum()) == 12
+    assert apart.model.digest("global") == one.model.digest("global")
+    assert {Run.open(tmp_path / "state" / name / "first").model.digest("global") for name in NAMES} == {
+        one.model.digest("global")
+    }
