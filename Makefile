@@ -43,7 +43,7 @@ test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or whole_run or shared_data)" tests/unit tests/docs
 
 test-all: $(STAMP) ## run every test, including those that take more than a minute
-	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800 --hypothesis-profile=thorough
 
 coverage: ## run the tests, then print the covered share of lines and branches per file
 	$(MAKE) COVERAGE=yes test

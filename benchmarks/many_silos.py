@@ -30,6 +30,7 @@ import torch
 from training import CONFIG, report
 
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, SiloContext
+from silohash.models.parameters import Optimizer
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
 from silohash.run.config.load import load_resolved
@@ -185,15 +186,15 @@ def plain_round(worker: Worker, task: SiloTask) -> tuple[float, float]:
     worker.federated.begin_round(context)
     optimizers = [optimizer_of(worker, step.parameters) for step in worker.local.steps(worker.model)]
     auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
-    judge = with_state(torch.optim.Adam(auxiliary, lr=1e-3, fused=True)) if auxiliary else None
+    judge = with_state(Optimizer(auxiliary, "adam", 1e-3)) if auxiliary else None
     return timed(lambda: plain_steps(worker, context, optimizers, judge)), seconds_of_pass(worker, context)
 
 
 def plain_steps(
     worker: Worker,
     context: SiloContext,
-    optimizers: Sequence[torch.optim.Optimizer],
-    judge: torch.optim.Optimizer | None,
+    optimizers: Sequence[Optimizer],
+    judge: Optimizer | None,
 ) -> None:
     """Train for one epoch, without optimizers' creation, messages or aggregation."""
     data = context.data
@@ -224,18 +225,18 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def optimizer_of(worker: Worker, prefixes: tuple[str, ...]) -> torch.optim.Optimizer:
+def optimizer_of(worker: Worker, prefixes: tuple[str, ...]) -> Optimizer:
     """Return an optimizer with state for the parameters whose names start with one of the prefixes."""
     moving = [p for name, p in worker.model.named_parameters() if name.startswith(prefixes)]
     return with_state(make_optimizer(moving, worker.config.train, 1e-3))
 
 
-def with_state(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def with_state(optimizer: Optimizer) -> Optimizer:
     """Return the optimizer with its state created, by a step on gradients of zero."""
-    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+    for parameter in optimizer.parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     return optimizer
 
 
@@ -245,11 +246,11 @@ def batches(count: int, size: int, context: SiloContext) -> Iterator[torch.Tenso
     yield from torch.randperm(count).split(size)
 
 
-def advance(optimizer: torch.optim.Optimizer, terms: dict[str, tuple[float, torch.Tensor]]) -> None:
+def advance(optimizer: Optimizer, terms: dict[str, tuple[float, torch.Tensor]]) -> None:
     """Take one step on the weighted sum of terms."""
     if terms:
         loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 

@@ -15,7 +15,9 @@ from hypothesis import settings
 # Set before anything imports torch or numba's thread pool: tests run beside each other on few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("silohash", deadline=None)  # no test asserts a duration
+# No test asserts a duration. `make test-all` tests each property with more examples.
+settings.register_profile("silohash", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("silohash")
 
 REPOSITORY = Path(__file__).resolve().parent.parent

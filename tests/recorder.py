@@ -48,15 +48,17 @@ COMMANDS = """
 import json, sys
 from silohash.cli import main
 ended = []
+expected = json.loads(sys.argv[2])
 for arguments in json.loads(sys.argv[1]):
     sys.argv[1:] = arguments
     try:
         main()
+        ended.append(0)
     except SystemExit as end:
         ended.append(end.code or 0)
-sys.exit(",".join(map(str, ended)) if any(ended) else 0)
+sys.exit(0 if ended == expected else f"ended with {ended}")
 """
-"""Runs commands of silohash, and ends with their exit codes as its message unless all are 0."""
+"""Runs commands of silohash, and fails unless they end with the given exit codes."""
 RESOLVER = "io.systemd.Resolve"
 """Name of the Unix socket through which systemd looks names up."""
 DNS = 53
@@ -150,21 +152,28 @@ class Recorder:
         assert done.returncode == code, done.stderr
         return done.stdout
 
-    def commands(self, *commands: Sequence[object]) -> str:
-        """Run commands of silohash in one process, which imports packages once, and return their standard output."""
-        done = self.run("-c", COMMANDS, json.dumps([[str(word) for word in words] for words in commands]))
+    def commands(self, *commands: Sequence[object], codes: Sequence[int] | None = None) -> str:
+        """Run commands of silohash in one process, which imports packages once, and return their standard output.
+
+        They must end with the exit codes, which are all 0 by default.
+        """
+        given = json.dumps([[str(word) for word in words] for words in commands])
+        done = self.run("-c", COMMANDS, given, json.dumps([0] * len(commands) if codes is None else codes))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     @contextmanager
-    def scenario(self, name: str) -> Iterator[None]:
-        """Watch the processes of the block, and check what they did, and that they used the packages of the scenario."""
+    def scenario(self, *names: str) -> Iterator[None]:
+        """Watch the processes of the block, and check what they did, and that they used the packages of the scenarios."""
         self.events.unlink(missing_ok=True)
         for trace in self.traced.iterdir():
             trace.unlink()
         yield
         assert not (said := self.objections()), said
-        assert not (unused := missing_from(name, self.imported())), f"not exercised: {unused}"
+        imported = self.imported()
+        assert not (unused := [package for name in names for package in missing_from(name, imported)]), (
+            f"unused: {unused}"
+        )
 
     def recorded(self, kind: str) -> list[str]:
         """Return what the audit hook recorded of one kind, in all processes."""

@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from silohash.methods.message import Message
 from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.engines.wire import decode_answer, decode_task, encode_distant_task, encode_result
 from silohash.training.sites.settings import SiteSettings
 from silohash.training.sites.trainer import Site
-from tests.runs import write_metadata
+from tests.runs import write_archive, write_metadata
 
 NAMES = ("place-0", "place-1", "place-2")
 
@@ -32,6 +33,21 @@ def site_archives(pooled: Path, folder: Path, names: Sequence[str] = NAMES) -> l
             np.save(own / given.name, np.load(given, allow_pickle=False)[kept])
         archives.append(own)
     return archives
+
+
+def archives_with_pictures(folder: Path, count: int) -> tuple[Path, list[Path]]:
+    """Writes an archive with small color pictures, and one archive per place as `site_archives` does."""
+    pooled = write_archive(folder / "pooled", count=count, image=None, text="words")
+    apart = site_archives(pooled, folder / "sites")
+    with (pooled / "metadata.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [{**row, "file_name": f"{row['id']}.png"} for row in csv.DictReader(stream)]
+    for number, row in enumerate(rows):
+        drawn = Image.fromarray(np.random.default_rng(number).integers(0, 256, (5, 5, 3), dtype=np.uint8))
+        for own in (pooled, apart[NAMES.index(row["place"])]):
+            drawn.save(own / row["file_name"])
+    for own, place in ((pooled, ""), *zip(apart, NAMES, strict=True)):
+        write_metadata(own, [row for row in rows if row["place"].startswith(place)])
+    return pooled, apart
 
 
 class Sites:

@@ -75,7 +75,7 @@ class InThisProcess:
         request = job.request(1)
         try:
             with mock.patch.object(plots, "page_svg", drawn_once):
-                train_or_resume(job.folder, request["config"], figures=request["figures"])
+                train_or_resume(job.folder, request["config"], figures=request["figures"], drawn=request["drawn"])
         except UserError as error:
             return 2, str(error)
         return 0, ""

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from silohash.methods.local import LOCAL_METHODS
-from silohash.methods.local.base import ClosedForm
 from silohash.testing import Check, local_method_checks
 
-OF_OTHER_PRESETS = ("is-deterministic", "learns-both-multi")
+OF_OTHER_PRESETS = ("learns-both-multi", "hashes-both-multi", "ignores-padding")
 """Checks of presets that only set other values, and perhaps another form of a loss that its unit tests compare."""
 
-WITH_FEDAVG = ("learns-both-multi", "trains-in-bfloat16", "trains-without-labels", "trains-without-texts")
+WITH_FEDAVG = ("trains-in-bfloat16", "trains-without-texts")
 """Checks of the loop that a local method can break; FedAvg's own contract has all of them."""
+
+OF_ONE_MODALITY = ("learns-image-multi", "learns-text-single", "hashes-image-multi", "hashes-text-single")
+"""Checks of learning that are performed of those with one modality. The others differ only in the labels."""
 
 LONGEST = ("sgraf-recommended-learns", "joint_attention-recommended-learns")
 """Checks that take as long as those of ten other methods."""
@@ -30,16 +32,18 @@ def is_quick(name: str, check: str) -> bool:
         return False
     if preset == "fedavg":
         return checked in WITH_FEDAVG
-    return preset not in LOCAL_METHODS.resolve(name).presets or preset == "recommended" or checked in OF_OTHER_PRESETS
+    if preset == "recommended":
+        return not checked.startswith(("learns-image", "learns-text", "hashes-image", "hashes-text")) or (
+            checked in OF_ONE_MODALITY
+        )
+    return preset not in LOCAL_METHODS.resolve(name).presets or checked in OF_OTHER_PRESETS
 
 
 def cases() -> Iterator[object]:
     """Yield the checks of all methods."""
     for name in LOCAL_METHODS.names():
-        gradual = not issubclass(LOCAL_METHODS.resolve(name), ClosedForm)
         for check in local_method_checks(name, federated=None if name == "dcmh" else "fedavg"):
-            quick = is_quick(name, check.name) or not gradual
-            yield pytest.param(check, id=check.name, marks=() if quick else pytest.mark.slow)
+            yield pytest.param(check, id=check.name, marks=() if is_quick(name, check.name) else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("check", list(cases()))

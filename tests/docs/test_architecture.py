@@ -25,6 +25,7 @@ from silohash.index.codes import Codes
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import FederationInfo, ServerState, SiloContext
 from silohash.methods.message import Message
+from silohash.models.parameters import Optimizer
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.folder import Run
@@ -56,7 +57,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
 FROM_THE_CONFIG = (
     *(ResolvedConfig, BaseModel, ModelSpec, TowerSpec, Partition, Prepared, Run, Worker, InProcess),
     *(RoundSettings, RunState, ServerState, FederationInfo, Aggregation, Message),
-    *(SiloTask, SiloContext, SiloResult, Phase, Step, nn.Module, torch.optim.Optimizer),
+    *(SiloTask, SiloContext, SiloResult, Phase, Step, nn.Module, Optimizer),
 )
 """The config and everything that is resolved from it; methods are recognized by their ``Params``."""
 READING = ("base/files.py", "base/forms.py")

@@ -148,7 +148,7 @@ def test_weights_of_each_part_of_feduch() -> None:
         params = resolve(run.config).federated.params.model_dump()
         assert (params["contrast_weight"], params["distillation_weight"]) == weights[run.choices["method"]]
     config, runs = plan_of_one_seed("feduch-weights")
-    assert config.plots.heat_map == ("mu", "phi")
+    assert [(figure.kind, figure.axes) for figure in config.figures] == [("surface", ("mu", "phi"))]
     for run in runs:
         params = resolve(run.config).federated.params.model_dump()
         chosen = (float(run.choices["mu"]), float(run.choices["phi"]))

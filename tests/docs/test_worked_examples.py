@@ -43,8 +43,8 @@ CHECKS = (
     "tests/docs/test_community_data.py", "tests/unit/data/test_named_once.py", "tests/unit/test_layout.py",
 )  # fmt: skip
 CHOSEN = {
-    "layout": ("every_module", "upwards", "detour", "promises", "layout", "named_in_few"),
-    "methods": ("contrast", "near"),
+    "layout": ("every_module", "upwards", "detour", "promises_hold", "american", "style", "documented", "named_in_few"),
+    "methods": ("contrast-recommended-stays-finite", "contrast-fedavg-trains", "near-trains-without"),
     "data": ("postcards", "text-length", "text_length"),
     "search": ("plain", "MRR", "reciprocal"),
 }

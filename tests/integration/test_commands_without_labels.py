@@ -63,7 +63,7 @@ def test_a_study_without_labels_shows_recall_of_pairs(tmp_path: Path) -> None:
     methods = [{"name": name, "set": {"federated.name": name}} for name in ("fedavg", "local")]
     study = {"base": {"recipe": str(config)}, "axis": [{"name": "method", "choice": methods}]}
     (tmp_path / "study.toml").write_text(tomlkit.dumps(study), encoding="utf-8")
-    said("study", tmp_path / "study.toml", "--out", tmp_path / "study")
+    said("study", tmp_path / "study.toml", "--out", tmp_path / "study", "--processes", 1)
     text = (tmp_path / "study" / "tables" / "table.md").read_text(encoding="utf-8")
     assert "R@10[by=pairs]" in text
     assert "not measured" not in text

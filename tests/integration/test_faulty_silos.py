@@ -1,7 +1,7 @@
 """Ten silos train together and some are faulty: the round's record reports them, and robust rules limit their influence.
 
 Wrong labels are random within their silo. If a silo renames its classes consistently, the similarity of its items does not
-change, and there is nothing to detect.
+change, and there is nothing to detect. `make test` has three faulty silos, `make test-all` also a single one.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def remarks(listener: Records) -> list[dict[str, list[str]]]:
     return rounds
 
 
-@pytest.mark.parametrize("faulty", [1, 3])
+@pytest.mark.parametrize("faulty", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faulty_silos_are_reported_and_have_little_influence(kind: str, faulty: int) -> None:
     healthy, _, _ = trained()
@@ -174,7 +174,7 @@ def test_faulty_silos_are_reported_and_have_little_influence(kind: str, faulty: 
         assert {f"silo-{silo}" for silo in range(faulty)} <= named, (number, found)
 
 
-@pytest.mark.parametrize("faulty", [1, 3])
+@pytest.mark.parametrize("faulty", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_plain_averaging_is_ruined_by_huge_updates_but_reports_them(faulty: int) -> None:
     healthy, _, _ = trained()
     score, listener, _ = trained("huge updates", faulty)
@@ -182,7 +182,7 @@ def test_plain_averaging_is_ruined_by_huge_updates_but_reports_them(faulty: int)
     assert all({f"silo-{silo}" for silo in range(faulty)} <= found.keys() for found in remarks(listener))
 
 
-@pytest.mark.parametrize("faulty", [1, 3])
+@pytest.mark.parametrize("faulty", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_random_labels_are_reported_under_plain_averaging_too_but_harm_it_more(faulty: int) -> None:
     score, listener, _ = trained("random labels", faulty)
     assert score < trained("random labels", faulty, FAULTS["random labels"].rule)[0]

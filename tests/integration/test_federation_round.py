@@ -1,4 +1,8 @@
-"""A run over real connections in seconds: a server and a silo as processes, with mutual TLS, on this machine."""
+"""A run over real connections: a server and a silo as processes, with mutual TLS, on this machine.
+
+In `make test`, tests/integration/test_nothing_reported.py trains over such connections, and
+tests/unit/training/sites/test_training.py compares all methods without connections.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from tests.federation import Federation
 pytestmark = pytest.mark.whole_run
 
 
-@pytest.mark.whole_run
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_personal_model_equals_that_of_one_machine_and_stays_at_its_silo(tmp_path: Path) -> None:
     pooled = write_archive(tmp_path / "pooled", count=36, places=1)

@@ -38,6 +38,8 @@ pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
 
 LONGEST_SECONDS = 120.0
 DEADLINE_SECONDS = 60.0
+PAUSE_SECONDS = 0.01
+"""Between two queries, so that the silos are not busy with queries alone."""
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +190,7 @@ def streaming(asker: Asker | Client) -> Iterator[list[Hits]]:
 
     def ask() -> None:
         try:
-            while not stopped.is_set():
+            while not stopped.wait(PAUSE_SECONDS):
                 answers.append(asker.search("red square", k=200))
         except BaseException as error:
             errors.append(error)

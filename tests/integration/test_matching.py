@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,37 @@ from tests.detectors import detector
 from tests.regions import THINGS, matching_config, write_region_set, write_split
 from tests.runs import same_arrays, silohash
 
+SCAN: dict[str, object] = {"name": "scan", "bits": 32, "direction": "t2i"}
+OWN: dict[str, dict[str, object]] = {
+    "federated": {"name": "local", "rounds": 1},
+    "evaluate": {"evaluations": ["PL", "PG", "XS"]},
+}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the data and the runs that tests only look at."""
+    folder = tmp_path_factory.mktemp("matching")
+    write_region_set(folder / "data")
+    return folder
+
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SILOHASH_DATA", str(write_region_set(tmp_path / "data")))
+def folder(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SILOHASH_DATA", str(shared / "data"))
     return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, shared: Path) -> Run:
+    """A run that is trained once, and is not to be changed."""
+    measures = ["R@1[by=pairs]", "RSum[by=pairs]", "R@10[by=scores]", "R@25[by=scores]"]
+    return once(shared, "run", evaluate={"measures": measures}, local={"bits": 32})
+
+
+def once(shared: Path, name: str, **sections: dict[str, object]) -> Run:
+    """Train a run unless a test has trained it, and return it."""
+    return Run.open(shared / name) if (shared / name).exists() else trained(shared, name, **sections)
 
 
 def trained(folder: Path, name: str, **sections: dict[str, object]) -> Run:
@@ -43,8 +70,7 @@ def trained(folder: Path, name: str, **sections: dict[str, object]) -> Run:
     return Run.open(folder / name)
 
 
-def test_a_matching_run_is_measured_by_scores(folder: Path) -> None:
-    run = trained(folder, "run")
+def test_a_matching_run_is_measured_by_scores(run: Run) -> None:
     found = {(row.task, row.measure): row for row in read_results(run.results_path) if row.evaluation == "GG"}
     for task in ("i2t", "t2i"):
         recall, total = found[task, "R@1[by=pairs]"], found[task, "RSum[by=pairs]"]
@@ -60,8 +86,7 @@ def test_a_matching_run_is_measured_by_scores(folder: Path) -> None:
     assert {row["measure"] for row in json.loads(again.out)["results"]} == {"R@5[by=pairs]"}
 
 
-def test_a_text_finds_the_pictures_with_the_highest_scores(folder: Path) -> None:
-    run = trained(folder, "searched", local={"bits": 32})
+def test_a_text_finds_the_pictures_with_the_highest_scores(run: Run) -> None:
     text = "A dog and a cat and a boat."
     said = silohash("search", run.folder, text, "-k", "375", "--json", "--candidates", "75")
     found = json.loads(said.out)
@@ -82,8 +107,8 @@ def test_a_text_finds_the_pictures_with_the_highest_scores(folder: Path) -> None
     assert len({hit["id"].split("#")[0] for hit in few}) <= len(run.silo_names)
 
 
-def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path) -> None:
-    run = trained(folder, "regions", local={"name": "scan", "bits": 32})
+def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path, shared: Path) -> None:
+    run = once(shared, "t2i", local=SCAN)
     row = int(run.archive.split("query")[0])
     np.save(folder / "regions.npy", run.archive.image.of(np.array([row]))[0])
     found = json.loads(silohash("search", run.folder, "--vector", folder / "regions.npy", "--json").out)
@@ -94,8 +119,7 @@ def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path) -> No
     assert not any("score" in hit for hit in alike["hits"])
 
 
-def test_the_search_page_scores_pictures(folder: Path) -> None:
-    run = trained(folder, "served")
+def test_the_search_page_scores_pictures(run: Run) -> None:
     backend = LocalBackend.open(run.folder)
     try:
         hits = asyncio.run(backend.search(SearchRequest(k=3, value="A dog and a cat.")))
@@ -113,8 +137,8 @@ def test_the_search_page_scores_pictures(folder: Path) -> None:
 @pytest.mark.whole_run
 def test_parses_of_the_texts_are_the_edges_of_the_sparse_graph(folder: Path) -> None:
     local = {"name": "gsmn", "graph": "sparse", "blocks": 4, "bits": 32}
-    once = {"rounds": 1, "local_epochs": 1}
-    plain = trained(folder, "window", local=local, federated=once)
+    short = {"rounds": 1, "local_epochs": 1}
+    plain = trained(folder, "window", local=local, federated=short)
     captions = [plain.archive.caption(row) for row in range(len(plain.archive))]
     parses = [
         json.dumps({"text": text, "words": text.rstrip(".").split(), "heads": [2, 0, *[1] * (text.count(" ") - 1)]})
@@ -122,7 +146,7 @@ def test_parses_of_the_texts_are_the_edges_of_the_sparse_graph(folder: Path) -> 
     ]
     (folder / "parses.jsonl").write_text("\n".join(parses))
     text = {"kind": "words", "length": 12, "parses": str(folder / "parses.jsonl")}
-    run = trained(folder, "parsed", local=local, federated=once, features={"text": text})
+    run = trained(folder, "parsed", local=local, federated=short, features={"text": text})
     edges = np.load(run.index_folder / run.silo_names[0] / "text-nodes/edges.npy")
     assert edges.shape[1:] == (12, 12)
     assert len({int(each.sum()) for each in edges}) > 1, (
@@ -140,8 +164,8 @@ def test_parses_of_the_texts_are_the_edges_of_the_sparse_graph(folder: Path) -> 
     assert 'features.text.parses has no effect on local.name "vsepp"' in said.err
 
 
-def test_removed_items_leave_no_regions_behind(folder: Path) -> None:
-    run = trained(folder, "removed")
+def test_removed_items_leave_no_regions_behind(run: Run, folder: Path) -> None:
+    run = Run.open(shutil.copytree(run.folder, folder / "removed"))
     silo = run.silo_names[0]
     with Store(run.index_folder / silo / "image.sqlite") as store:
         ids = store.item_ids(np.arange(len(store)))
@@ -151,9 +175,7 @@ def test_removed_items_leave_no_regions_behind(folder: Path) -> None:
     assert not np.load(run.index_folder / silo / "image-nodes/values.npy").any()
 
 
-def test_the_first_stage_is_measured(folder: Path) -> None:
-    measures = ["R@1[by=pairs]", "R@10[by=scores]", "R@25[by=scores]"]
-    run = trained(folder, "stages", evaluate={"measures": measures}, local={"bits": 32})
+def test_the_first_stage_is_measured(run: Run) -> None:
     found = {row.measure: row for row in read_results(run.results_path) if row.task == "t2i"}
     some, every = found["R@10[by=scores]"], found["R@25[by=scores]"]
     assert some.bits == 32
@@ -191,8 +213,9 @@ def test_scores_are_measured_by_labels(tmp_path: Path, shared_data: Path) -> Non
     assert found["GG", "t2i"].database_code == "scores of pairs"
 
 
-def test_scores_of_runs_are_averaged(folder: Path) -> None:
-    first, second = (trained(folder, name, local={"name": "scan", "direction": name}) for name in ("t2i", "i2t"))
+def test_scores_of_runs_are_averaged(folder: Path, shared: Path) -> None:
+    first = once(shared, "t2i", local=SCAN)
+    second = trained(folder, "i2t", local={**SCAN, "direction": "i2t"})
     said = silohash("evaluate", first.folder, "--with", second.folder, "--measure", "MedR[by=pairs]", "--json")
     [found] = [row for row in json.loads(said.out)["results"] if (row["task"], row["evaluation"]) == ("t2i", "GG")]
     archive, queries = first.archive, first.archive.split("query")
@@ -202,7 +225,7 @@ def test_scores_of_runs_are_averaged(folder: Path) -> None:
     )
     ranks = [1 + (scores > scores[place // 5]).sum() for place, scores in enumerate(mean)]
     assert found["value"] == np.median(ranks)
-    other = trained(folder, "own", federated={"name": "local", "rounds": 1}, evaluate={"evaluations": ["PL"]})
+    other = once(shared, "own", **OWN)
     refused = silohash("evaluate", first.folder, "--with", other.folder)
     assert refused.code == 2
     assert "does not have one model for all silos that scores pairs" in refused.err
@@ -218,8 +241,8 @@ def test_fedbignns_weights_silos_by_size_and_recall(folder: Path) -> None:
     assert not same_arrays(first, second)
 
 
-def test_silos_can_keep_models_of_their_own(folder: Path) -> None:
-    run = trained(folder, "own", federated={"name": "local", "rounds": 1}, evaluate={"evaluations": ["PL", "PG", "XS"]})
+def test_silos_can_keep_models_of_their_own(folder: Path, shared: Path) -> None:
+    run = once(shared, "own", **OWN)
     assert {row.evaluation for row in read_results(run.results_path)} == {"PL", "PG"}
 
 

@@ -24,7 +24,7 @@ from tests.integration.test_live_items import Member, Silo
 from tests.pictures import small_config
 from tests.ports import free_port
 from tests.recorder import Recorder
-from tests.runs import write_archive, write_config
+from tests.runs import train, write_archive, write_config
 from tests.served import drawn, png, write_pictures
 from tests.studies import tiny_study
 from tests.unit.cli.test_demo import SMALL
@@ -111,17 +111,10 @@ def test_the_cache_holds_names_in_private_files(watched: Recorder, run: Path) ->
     assert {path.parent.stat().st_mode & 0o777 for path in tables} == {0o700}
 
 
-def test_demo(watched: Recorder) -> None:
-    with watched.scenario("demo"):
-        watched.silohash("demo", "--out", "demo", *SMALL)
-    assert (watched.work / "demo" / "report.html").is_file()
-
-
 def test_searches_by_words_and_by_a_picture(watched: Recorder, run: Path) -> None:
     with watched.scenario("searches"):
-        assert "red" in watched.silohash("search", run, "red square")
-        assert "square" in watched.silohash("search", run, "--image", "shapes/red-square-0.png")
-        assert "red" in watched.silohash("search", run, "red square", "--engine", "faiss")
+        for words in (("red square",), ("--image", "shapes/red-square-0.png"), ("red square", "--engine", "faiss")):
+            assert "red" in watched.commands(("search", run, *words))
     assert "torch" not in watched.imported()
 
 
@@ -132,20 +125,69 @@ def test_search_by_a_heic_picture(watched: Recorder, run: Path) -> None:
         assert "square" in watched.silohash("search", run, "--image", "square.heic")
 
 
-def test_commands_on_a_finished_run(watched: Recorder, run: Path) -> None:
+Commands = list[tuple[int, tuple[object, ...]]]
+"""Exit codes and commands."""
+
+
+def of_a_finished_run(watched: Recorder, run: Path) -> Commands:
     (watched.work / "table").mkdir()
     write_table(Table.from_pylist([{"id": "a", "text": "red"}]), watched.work / "table" / "metadata.parquet")
-    with watched.scenario("commands"):
-        watched.commands(
-            ("export", run, "--onnx"),
-            ("encode", run, "shapes", "--modality", "image", "--out", "codes.npz"),
-            ("evaluate", run),
-            ("report", run),
-            ("data", "list"),
-            ("data", "check", "shapes"),
-            ("data", "check", "table"),
-            ("doctor",),
-        )
+    commands: list[tuple[object, ...]] = [
+        ("export", run, "--onnx"),
+        ("encode", run, "shapes", "--modality", "image", "--out", "codes.npz"),
+        ("evaluate", run),
+        ("report", run),
+        ("data", "list"),
+        ("data", "check", "shapes"),
+        ("data", "check", "table"),
+        ("doctor",),
+    ]
+    return [(0, words) for words in commands]
+
+
+def of_published_networks(watched: Recorder) -> Commands:
+    model = backbones.clip(watched.work / "clip")
+    write_pictures(watched.work / "few", each=2)
+    features = {modality: {"kind": "huggingface", "model": str(model)} for modality in ("image", "text")}
+    write_config(
+        watched.work / "clip.toml", watched.work / "few", features=features,
+        partition={"silos": 2}, federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
+    )  # fmt: skip
+    return [
+        (2, ("train", "clip.toml", "--out", "refused", "--set", "features.text.model=nobody/clip")),
+        (0, ("train", "clip.toml", "--out", "published")),
+        (0, ("search", "published", "two parrots")),
+        (0, ("export", "published", "--onnx")),
+    ]
+
+
+def of_encrypted_and_private_training(watched: Recorder) -> Commands:
+    archive = write_archive(watched.work / "vectors-to-hide", count=36)
+    settings: dict[str, object] = {"encryption": "ckks", "privacy": {"unit": "silo", "repeatable": True}}
+    for name, value in settings.items():
+        write_config(
+            watched.work / f"{name}.toml", archive, exchange={name: value}, local={"name": "csq"},
+            federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
+            features={m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
+        )  # fmt: skip
+    return [(0, ("train", f"{name}.toml", "--out", name)) for name in settings]
+
+
+def test_the_demo_and_commands_that_compute(watched: Recorder, run: Path) -> None:
+    """One process runs them all, because it takes seconds to import what they need."""
+    for package in ("transformers", "tenseal", "dp_accounting"):
+        pytest.importorskip(package)
+    commands = [
+        (0, ("demo", "--out", "demo", *SMALL)),
+        *of_a_finished_run(watched, run),
+        *of_published_networks(watched),
+        *of_encrypted_and_private_training(watched),
+    ]
+    with watched.scenario("commands", "networks", "exchange"):
+        watched.commands(*(words for _, words in commands), codes=[code for code, _ in commands])
+    assert (watched.work / "demo" / "report.html").is_file()
+    assert {path.name for path in watched.home.glob(".cache/silohash/*")} > {"vectors", "onnx", "files"}
+    assert [len(Run.open(watched.work / name).rounds()) for name in ("encryption", "privacy")] == [1, 1]
 
 
 def test_search_page(watched: Recorder, run: Path) -> None:
@@ -191,8 +233,9 @@ def test_study_with_workers_and_tuning(watched: Recorder) -> None:
     value = tiny_study(archive, tune=tune, seeds=[0])
     text = "".join(f"{name} = {toml_value(item)}\n" for name, item in value.items())
     (watched.work / "study.toml").write_text(text)
+    chosen = ("--only", "method=FedAvg", "--only", "bits=16")
     with watched.scenario("study"):
-        watched.silohash("study", "study.toml", "--out", "study", "--processes", "2", "--only", "method=FedAvg")
+        watched.silohash("study", "study.toml", "--out", "study", "--processes", "2", *chosen)
     assert list((watched.work / "study" / "tables").iterdir())
 
 
@@ -203,13 +246,17 @@ def test_flare(watched: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", watched.python)
     root = watched.work / "flare"
     pooled = write_archive(root / "pooled", count=36, places=1)
-    config = write_config(
-        root / "run.toml", pooled, partition={"kind": "column", "column": "place", "silos": 1},
-        federated={"name": "fedavg", "rounds": 1, "local_epochs": 1},
-    )  # fmt: skip
+    sections: dict[str, dict[str, object]] = {
+        "partition": {"kind": "column", "column": "place", "silos": 1},
+        "federated": {"name": "fedavg", "rounds": 1, "local_epochs": 1},
+    }
+    config = write_config(root / "run.toml", pooled, **sections)
     with watched.scenario("flare"), Federation.running(root, {"place-0": pooled}) as federation:
         watched.silohash("train", config, "--on", federation.leader, "--out", root / "out", "--quorum", "1")
-    assert len(Run.open(root / "out").rounds()) == 1
+    alone, rounds = train(pooled, root / "one", **sections).rounds(), Run.open(root / "out").rounds()
+    assert [(record.loss, record.validation) for record in rounds] == [
+        (record.loss, record.validation) for record in alone
+    ]
 
 
 @pytest.mark.parametrize("backend", SERVERS.table)
@@ -218,26 +265,6 @@ def test_index_servers(watched: Recorder, run: Path, monkeypatch: pytest.MonkeyP
     with servers.started(backend) as url, watched.scenario(backend):
         monkeypatch.setenv(f"SILOHASH_{backend.upper()}_URL", url)
         assert "red" in watched.commands(("index", "move", copy, "--to", backend), ("search", copy, "red square"))
-
-
-def test_published_networks(watched: Recorder) -> None:
-    pytest.importorskip("transformers")
-    model = backbones.clip(watched.work / "clip")
-    write_pictures(watched.work / "few", each=2)
-    features = {modality: {"kind": "huggingface", "model": str(model)} for modality in ("image", "text")}
-    write_config(
-        watched.work / "clip.toml", watched.work / "few", features=features,
-        partition={"silos": 2}, federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
-    )  # fmt: skip
-    with watched.scenario("networks"):
-        refused = ("train", "clip.toml", "--out", "refused", "--set", "features.text.model=nobody/clip")
-        watched.silohash(*refused, code=2)
-        watched.commands(
-            ("train", "clip.toml", "--out", "published"),
-            ("search", "published", "two parrots"),
-            ("export", "published", "--onnx"),
-        )
-    assert {path.name for path in watched.home.glob(".cache/silohash/*")} > {"vectors", "onnx", "files"}
 
 
 @pytest.mark.parametrize(("name", "module", "program"), [("matlab", "h5py", MATLAB), ("export", "onnxscript", EXPORTS)])
@@ -249,22 +276,6 @@ def test_matlab_files_and_networks_that_the_older_exporter_does_not_know(
         done = watched.run("-c", program)
         assert done.returncode == 0, done.stderr
     assert name != "matlab" or list(watched.home.glob(".cache/silohash/matfiles/*.json"))
-
-
-def test_encrypted_and_private_training(watched: Recorder) -> None:
-    pytest.importorskip("tenseal")
-    pytest.importorskip("dp_accounting")
-    archive = write_archive(watched.work / "vectors-to-hide", count=36)
-    settings: dict[str, object] = {"encryption": "ckks", "privacy": {"unit": "silo", "repeatable": True}}
-    for name, value in settings.items():
-        write_config(
-            watched.work / f"{name}.toml", archive, exchange={name: value}, local={"name": "csq"},
-            federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
-            features={m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
-        )  # fmt: skip
-    with watched.scenario("exchange"):
-        watched.commands(*(("train", f"{name}.toml", "--out", name) for name in settings))
-    assert [len(Run.open(watched.work / name).rounds()) for name in settings] == [1, 1]
 
 
 @needs_offline

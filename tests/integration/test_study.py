@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from silohash.run.events import Observer, read_rounds
 from silohash.run.folder import Run
 from silohash.study import worker
 from silohash.study.config import load_study
+from silohash.study.plots import write_plots
 from silohash.study.results import collect
 from silohash.study.tables import write_tables
 from tests.runs import silohash, write_archive
@@ -309,6 +311,55 @@ def tables_of(config: Any, out: Path) -> dict[str, bytes]:
     """Returns a study's tables; not those of costs, which hold seconds."""
     write_tables(collect(config, out), out)
     return {path.name: path.read_bytes() for path in (out / "tables").iterdir() if path.stem != "costs"}
+
+
+@pytest.mark.whole_run
+def test_runs_from_before_get_figures_that_need_their_codes(archive: Path, whole: Path, tmp_path: Path) -> None:
+    shown = {"only": {"bits": ["16"], "method": ["FedAvg"]}}
+    figures = [
+        {"kind": "top_n", "first": [1, 5], **shown},
+        {"kind": "tsne", "split": "train", "items": 20, "perplexity": 2, **shown},
+        {"kind": "partition"},
+        {"kind": "examples", "searches": 1, "hits": 2, **shown},
+    ]
+    table = {"rows": ["method"], "evaluations": ["XS"]}
+    results = collect(study_of(tiny_study(archive, figures=figures, table=table)), whole)
+    written, failed = write_plots(results, tmp_path)
+    assert failed == []
+    names = ["top-n-bits_16-XS", "tsne-bits_16", "partition", "examples-FedAvg-bits_16"]
+    assert [path.stem for path in written] == [name for name in names for _ in range(3)]
+    top, plane, partition, examples = (
+        list(csv.DictReader((tmp_path / "plots" / f"{name}.csv").read_text("utf-8").splitlines())) for name in names
+    )
+    assert len(top) == 2 * 2 * 2 * 2  # seeds, tasks, precision and recall, and two N
+    assert [len(plane), len(examples)] == [20, 2 * 2]
+    labels = Run(results.runs[0].folder).archive.labels
+    assert labels is not None
+    assert sum(int(row["items"]) for row in partition) == labels.sum()
+    kept = sorted(path.parent.name for path in whole.glob("runs/*/figure-data"))
+    assert kept == ["FedAvg-16-seed0", "FedAvg-16-seed1"]
+
+
+@pytest.mark.whole_run
+@pytest.mark.slow
+def test_recipe_with_every_kind_of_figure(repository: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    said = silohash("study", repository / "recipes" / "figures.toml", "--smoke", "--out", out, "--json")
+    assert said.code == 0, said.err
+    document = said.document()
+    assert document["undrawn"] == []
+    assert len({Path(path).stem for path in document["plots"]}) == 11
+    assert sorted(path.name for path in (out / "plots").glob("[!.]*")) == sorted(
+        Path(path).name for path in document["plots"]
+    )
+    data = [path.name.split("-")[0] for path in (out / "runs" / "FedAvg-64-seed0" / "figure-data").iterdir()]
+    assert sorted(data) == ["codes", "top"]
+    assert not (out / "runs" / "FedAvg-16-seed0" / "figure-data").exists()
+    before = {path: path.read_bytes() for path in (out / "plots").glob("[!.]*")}
+    again = silohash("study", repository / "recipes" / "figures.toml", "--smoke", "--out", out, "--tables-only")
+    assert again.code == 0, again.err
+    assert all(f"  {path.name}" in again.out for path in before if path.suffix == ".svg")
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.whole_run

@@ -48,9 +48,9 @@ from silohash.methods.federated.hashing.fedhap import FedHAP, FedHAPParams
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.methods.local.supervised.triplet import Triplet, TripletParams
 from silohash.methods.message import Message
-from silohash.models.parameters import params_of
+from silohash.models.parameters import Optimizer, params_of
 from silohash.models.towers import HashNet
-from silohash.training import rounds
+from silohash.training import rounds, silo
 from silohash.training.engines.port import SiloTask
 from silohash.training.prepared import Prepared
 from silohash.training.silo import make_context
@@ -162,15 +162,19 @@ class TestFedHAP:
         assert holders[1:].any()
 
     def test_its_discriminator_learns_by_adam_whatever_the_towers_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = []
-        adam = torch.optim.Adam
-        monkeypatch.setattr(torch.optim, "Adam", lambda *given, **more: made.append(more) or adam(*given, **more))
+        made: list[tuple[Any, ...]] = []
+
+        def record(parameters: Any, *given: Any, **more: Any) -> Optimizer:
+            made.append((*given, more))
+            return Optimizer(parameters, *given, **more)
+
+        monkeypatch.setattr(silo, "Optimizer", record)
         run_loop(
             prepared(federated={"name": "fedhap", "rounds": 2, "local_epochs": 1, "min_count": 1},
                      train={"optimizer": "sgd", "weight_decay": 0.1})
         )  # fmt: skip
-        assert made
-        assert all(more == {"lr": 1e-3, "fused": True} for more in made)
+        towers = ("sgd", 5e-3, {"weight_decay": 0.1, "momentum": 0.9})
+        assert [given for given in made if given != towers] == [("adam", 1e-3, {})] * 3
 
     def test_the_judgement_moves_both_towers_through_their_signs(self) -> None:
         method = FedHAP(FedHAPParams(triplet_weight=0.0, quantization_weight=0.0, first_prototypes="hadamard"))

@@ -1,5 +1,7 @@
 """Codes of the ONNX files equal those of torch, for every method, kind of tower and code length.
 
+`make test` tests one code length with all methods, and two kinds of towers with all methods; `make test-all` tests all.
+
 The files are compared on random items and on items whose outputs are exactly zero. Two programs that add up the same
 products in different orders get slightly different outputs, so a bit whose output is closer to 0 than `TOLERANCE` may
 differ. No other bit may.
@@ -36,6 +38,9 @@ TOWERS: dict[str, TowerSpec] = {
     "conv 16": TowerSpec("conv", (1, 16, 16), hidden=24, dropout=0.5),
     "conv 33": TowerSpec("conv", (3, 33, 33), hidden=24),
 }
+
+QUICK = ("mlp", "conv 16")
+"""The towers that `make test` tests with every method."""
 
 
 def given(modality: Modality) -> GivenFeatures:
@@ -109,8 +114,14 @@ def check(model: TrainedModel) -> None:
             np.testing.assert_allclose(towers.outputs(values[:rows], modality), theirs[:rows], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("tower", TOWERS)
-@pytest.mark.parametrize("local", WITH_CODES)
+@pytest.mark.parametrize(
+    ("local", "tower"),
+    [
+        pytest.param(local, tower, marks=() if tower in QUICK or local == "dcmh" else pytest.mark.slow)
+        for local in WITH_CODES
+        for tower in TOWERS
+    ],
+)
 def test_every_local_method_with_every_tower(local: str, tower: str) -> None:
     check(model_of(local, {"name": "centralized", "rounds": 1}, TOWERS[tower], 32))
 
@@ -124,7 +135,9 @@ def test_text_towers_that_average_over_windows_of_words(local: str) -> None:
 
 @pytest.mark.parametrize("tower", ["mlp", "conv 16"])
 @pytest.mark.parametrize("local", TRAINED_BY_STEPS)
-@pytest.mark.parametrize("bits", [8, 13, 128])
+@pytest.mark.parametrize(
+    "bits", [pytest.param(8, marks=pytest.mark.slow), 13, pytest.param(128, marks=pytest.mark.slow)]
+)
 def test_outputs_that_a_shared_memory_adapts(local: str, tower: str, bits: int) -> None:
     adapting = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.encode_extras]
     assert adapting == ["fedcafe"], "add the methods whose codes need more than parameters"

@@ -1,6 +1,7 @@
 """Two worker processes give the bits that one process gives.
 
-Each case starts two processes. `make test` adds noise per silo, `make test-all` also per record.
+Each case starts two processes. `make test` compresses updates of FedAvg and adds noise per silo, `make test-all` also sends
+whole updates of FedAvg and adds noise per record. Those of Local, which are sent whole, are in `make test`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "exchange"), [("fedavg", {}), ("fedavg", {"compression": {"kind": "top_k"}}), ("local", {})]
+    ("name", "exchange"),
+    [
+        pytest.param("fedavg", {}, marks=pytest.mark.slow),
+        ("fedavg", {"compression": {"kind": "top_k"}}),
+        ("local", {}),
+    ],
 )
 def test_two_workers_equal_one(archive: Path, tmp_path: Path, name: str, exchange: dict[str, dict[str, str]]) -> None:
     federated = {"name": name, "rounds": 2}

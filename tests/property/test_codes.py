@@ -34,7 +34,6 @@ def test_hamming_distance_is_a_metric(values):
     assert (distance[:, :, None] + distance[None] >= distance[:, None, :]).all()
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_index_equals_a_dictionary(data):
     """Whatever is added, replaced, removed and filtered: the answer is that of a plain loop."""

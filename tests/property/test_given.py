@@ -127,7 +127,7 @@ def value(*arguments, **options):
     return evaluate_codes(*arguments, **options)["mAP@all"].value
 
 
-@settings(deadline=None, phases=PHASES, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
 @given(truths(), st.data())
 def test_every_form_gives_the_right_figure(truth, data):
     codes, tables = truth
@@ -146,7 +146,7 @@ def test_every_form_gives_the_right_figure(truth, data):
     np.testing.assert_array_equal(found.distances, np.sort((codes[0][:, None] != codes[1]).sum(2), 1))
 
 
-@settings(deadline=None, phases=PHASES, max_examples=60)
+@settings(phases=PHASES)
 @given(truths(), st.data())
 def test_packed_bytes_and_class_numbers_give_the_right_figure(truth, data):
     codes, _ = truth
@@ -163,7 +163,7 @@ def test_packed_bytes_and_class_numbers_give_the_right_figure(truth, data):
     assert found == pytest.approx(right_figure(codes, tables), abs=1e-9)
 
 
-@settings(deadline=None, phases=PHASES, max_examples=60)
+@settings(phases=PHASES)
 @given(truths(), st.lists(st.integers(0, 5), min_size=QUERIES + ITEMS, max_size=QUERIES + ITEMS), st.data())
 def test_all_items_with_the_querys_id_are_left_out(truth, numbers, data):
     codes, tables = truth
@@ -217,7 +217,7 @@ WRONG_LABELS: dict[str, Make] = {
 }
 
 
-@settings(deadline=None, phases=PHASES, max_examples=150)
+@settings(phases=PHASES)
 @given(truths(), st.data())
 def test_a_form_that_does_not_say_what_it_is_gives_the_right_figure_or_is_refused(truth, data):
     codes, tables = truth
@@ -281,7 +281,7 @@ OPTIONS = st.one_of(
 )
 
 
-@settings(deadline=None, phases=PHASES, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_nothing_but_a_user_error_leaves(data):
     """Some arguments are as they should be, so that the others are looked at."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
@@ -48,7 +48,6 @@ def answers(draw):
 
 
 @BY
-@settings(max_examples=200, deadline=None)
 @given(answers(), st.randoms(use_true_random=False))
 def test_merge_does_not_ask_for_the_order_of_the_parts(by_rank, asked, random):
     k, parts = asked
@@ -57,7 +56,6 @@ def test_merge_does_not_ask_for_the_order_of_the_parts(by_rank, asked, random):
 
 
 @BY
-@settings(max_examples=200, deadline=None)
 @given(answers(), st.integers(0, 6), st.booleans())
 def test_merge_is_associative(by_rank, asked, cut, alone):
     k, parts = asked
@@ -72,7 +70,6 @@ def silos_of_items(draw):
     return {f"silo{n}": draw(st.lists(st.integers(0, 4), max_size=12)) for n in range(draw(st.integers(1, 5)))}
 
 
-@settings(max_examples=200, deadline=None)
 @given(silos_of_items(), st.integers(1, 8))
 def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
     items = [(silo, str(number), d) for silo, distances in silos.items() for number, d in enumerate(distances)]
@@ -86,7 +83,6 @@ def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
     assert not merged.comparable
 
 
-@settings(max_examples=200, deadline=None)
 @given(answers())
 def test_merge_loses_and_repeats_nothing(asked):
     k, parts = asked
@@ -101,7 +97,6 @@ def test_merge_loses_and_repeats_nothing(asked):
     assert set(merged.missing_silos) == {silo for part in parts for silo in part.missing_silos}
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), unique=True, max_size=40), st.binary(max_size=20))
 def test_order_has_no_ties_of_its_own(items, key):
     digests = item_digests([silo for silo, _ in items], [item for _, item in items])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -52,13 +52,11 @@ def same(first: Message, second: Message) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=60)
 @given(messages())
 def test_round_trip(sent: Message) -> None:
     assert same(sent, Message.decode(sent.encode()))
 
 
-@settings(deadline=None, max_examples=60)
 @given(messages(), st.data())
 def test_truncated_bytes_are_refused(sent: Message, data) -> None:
     content = sent.encode()
@@ -66,7 +64,6 @@ def test_truncated_bytes_are_refused(sent: Message, data) -> None:
         Message.decode(content[: data.draw(st.integers(0, len(content) - 1))])
 
 
-@settings(deadline=None, max_examples=60)
 @given(messages(), st.data())
 def test_altered_bytes_are_read_or_refused_and_nothing_else(sent: Message, data) -> None:
     content = bytearray(sent.encode())
@@ -79,7 +76,6 @@ def test_altered_bytes_are_read_or_refused_and_nothing_else(sent: Message, data)
     assert isinstance(read, Message)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=200))
 def test_bytes_of_anyone_are_refused(content: bytes) -> None:
     with pytest.raises(UnreadableMessage):

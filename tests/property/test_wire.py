@@ -82,7 +82,6 @@ def read_answer(content):
             yield read()
 
 
-@settings(deadline=None, max_examples=300)
 @given(damaged(REQUESTS) | altered(REQUESTS) | st.binary(max_size=100))
 def test_reading_a_request_gives_a_request_or_the_one_error(content):
     with suppress(UnreadableMessage):
@@ -90,7 +89,6 @@ def test_reading_a_request_gives_a_request_or_the_one_error(content):
         assert encode_request(request)
 
 
-@settings(deadline=None, max_examples=300)
 @given(damaged(ANSWERS) | altered(ANSWERS) | st.binary(max_size=100))
 def test_reading_an_answer_gives_a_checked_value_or_the_one_error(content):
     for value in read_answer(content):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -207,7 +207,10 @@ def run_and_write(
     if outcome.results.runs:
         with spinner("Writing tables and plots"):
             write_tables(outcome.results, out)
-            write_plots(outcome.results, out)
+            plots, undrawn = write_plots(outcome.results, out)
+        for error in undrawn:
+            print_status(f"A figure was not drawn: {error}")
+        return replace(outcome, plots=plots, undrawn=undrawn)
     return outcome
 
 
@@ -240,7 +243,8 @@ def _document(outcome: StudyOutcome, out: Path) -> dict[str, Any]:
         for failure in outcome.failed
     ]
     return {
-        "study": str(out), "runs": runs, "missing": outcome.results.missing, "failed": failed, "stopped": outcome.stopped
+        "study": str(out), "runs": runs, "missing": outcome.results.missing, "failed": failed, "stopped": outcome.stopped,
+        "plots": [str(path) for path in outcome.plots], "undrawn": [str(error) for error in outcome.undrawn],
     }  # fmt: skip
 
 
@@ -256,7 +260,8 @@ def _print_summary(outcome: StudyOutcome, out: Path) -> None:
         )
     print_result(f"Figures: {out / 'results.csv'}")
     if results.runs:
-        print_result(f"Tables: {out / 'tables'}\nPlots: {out / 'plots'}")
+        drawn = "".join(f"\n  {path.name}" for path in outcome.plots if path.suffix == ".svg")
+        print_result(f"Tables: {out / 'tables'}\nPlots: {out / 'plots'}{drawn}")
 
 
 def print_failures(failed: Sequence[Outcome]) -> None:

@@ -1,16 +1,18 @@
-"""Copy a model's parameters to arrays and back, make frozen copies of a model, and use its optimizers again."""
+"""Copy a model's parameters to arrays and back, make frozen copies of a model, and step its optimizers."""
 
 from __future__ import annotations
 
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from silohash.base.types import Arrays, ReadArrays
 
@@ -97,6 +99,62 @@ def frozen_copy(model: nn.Module, params: ReadArrays) -> nn.Module:
     return twin.eval().requires_grad_(requires_grad=False)
 
 
+class Optimizer:
+    """Adam, AdamW or SGD for some parameters, computed by torch's fused kernels.
+
+    torch's classes of optimizers import its compiler, which takes as long as all of torch (torch 2.13). The functions that
+    they call do not.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        kind: Literal["adam", "adamw", "sgd"],
+        learning_rate: float,
+        *,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+    ) -> None:
+        self.parameters, self.kind, self.learning_rate = list(parameters), kind, learning_rate
+        self.weight_decay, self.momentum = weight_decay, momentum
+        self.state: dict[nn.Parameter, list[Tensor]] = {}
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters that have a gradient."""
+        moving = [p for p in self.parameters if p.grad is not None]
+        grads = [p.grad for p in moving if p.grad is not None]
+        common = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        if self.kind == "sgd":
+            momenta = [next(iter(self.state.get(p, ())), None) for p in moving] if self.momentum else []
+            sgd(
+                moving, grads, momenta, fused=True, momentum=self.momentum, dampening=0.0, nesterov=False, maximize=False,
+                **common,
+            )  # fmt: skip
+            self.state.update((p, [m]) for p, m in zip(moving, momenta, strict=False) if m is not None)
+            return
+        for p in moving:
+            if p not in self.state:
+                count = torch.zeros((), dtype=torch.float32, device=p.device)
+                self.state[p] = [torch.zeros_like(p), torch.zeros_like(p), count]
+        means, squares, counts = ([self.state[p][part] for p in moving] for part in range(3))
+        adam(
+            moving, grads, means, squares, [], counts, fused=True, decoupled_weight_decay=self.kind == "adamw",
+            amsgrad=False, beta1=0.9, beta2=0.999, eps=1e-8, maximize=False, **common,
+        )  # fmt: skip
+
+    def restart(self, learning_rate: float) -> None:
+        """Set the state of Adam to zero, in place, and the learning rate."""
+        self.learning_rate = learning_rate
+        for value in (value for values in self.state.values() for value in values):
+            value.zero_()
+
+
 class OptimizerPool:
     """Optimizers of the models that are trained in this process, each with the state of a new one.
 
@@ -104,15 +162,15 @@ class OptimizerPool:
     """
 
     def __init__(self) -> None:
-        self._made: WeakKeyDictionary[nn.Module, dict[tuple[str, ...], torch.optim.Optimizer]] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[nn.Module, dict[tuple[str, ...], Optimizer]] = WeakKeyDictionary()
 
     def optimizer(
         self,
         model: nn.Module,
         parameters: Mapping[str, nn.Parameter],
-        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        make: Callable[[list[nn.Parameter]], Optimizer],
         learning_rate: float,
-    ) -> torch.optim.Optimizer:
+    ) -> Optimizer:
         """Return an optimizer for some named parameters of a model, as if it were new, with this round's learning rate.
 
         The function that makes it must be the same for all calls, except for the learning rate. A model's optimizers are
@@ -122,24 +180,15 @@ class OptimizerPool:
         if key not in made or not _continues(made[key], moving):
             made[key] = make(moving)
         else:
-            _reset(made[key], learning_rate)
+            made[key].restart(learning_rate)
         return made[key]
 
 
-def _continues(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
+def _continues(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
     """Return whether an optimizer is that of the parameters and can start again from zeros.
 
     SGD cannot: its first momentum is the gradient.
     """
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = optimizer.parameters
     same = len(trained) == len(parameters) and all(map(operator.is_, trained, parameters))
-    return same and not isinstance(optimizer, torch.optim.SGD)
-
-
-def _reset(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the state of an Adam optimizer to zero, in place, and its learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    for state in optimizer.state.values():
-        for value in state.values():
-            value.zero_()
+    return same and optimizer.kind != "sgd"

@@ -75,6 +75,11 @@ class ModelSpec:
         """Whether the model scores pairs of nodes, and its codes only find the items that are scored."""
         return any(tower.kind == "regions" for tower in self.towers.values())
 
+    @property
+    def networks(self) -> dict[Modality, TowerSpec]:
+        """The towers that are published networks."""
+        return {modality: tower for modality, tower in self.towers.items() if tower.kind == "network"}
+
     def to_json(self) -> dict[str, Any]:
         """Return the spec as a JSON value. A coarser level and further layers are left out if there are none."""
         towers = {

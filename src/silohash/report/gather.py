@@ -150,15 +150,19 @@ def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) 
         runs=tuple(method_run(run) for run in runs),
         validation=validation_name(runs),
         label_table=label_table(first),
-        examples=_examples(first) if examples else None,
+        examples=released_examples(first) if examples else None,
         silos=silo_summaries(first),
         warnings=tuple(warning for run in runs for warning in warnings(run)),
         unmeasured=unmeasured(first.archive),
     )
 
 
-def _examples(run: Run) -> Examples | None:
-    """Return the example searches of a run, as far as the policies of its silos release them."""
+def released_examples(run: Run) -> Examples | None:
+    """Return the example searches of a run, as far as the policies of its silos release them.
+
+    Raises:
+        UserError: If the stored searches or a policy are damaged.
+    """
     stored = read_examples(run.examples_path)
     return None if stored is None else released(stored, run.folder / POLICIES)
 
@@ -212,7 +216,7 @@ def _searched(run: Run) -> str:
     """Return the number of items of the database, and how many of them silos trained on."""
     database = run.archive.splits.get("database", np.zeros(0, np.int64))
     known = np.intersect1d(database, trained_rows(run))
-    number = "all" if len(known) == len(database) else f"{len(known):,}" if len(known) else "none"
+    number = "none" if not len(known) else "all" if len(known) == len(database) else f"{len(known):,}"
     return f"{len(database):,} in the database, {number} of which silos trained on"
 
 

@@ -28,9 +28,7 @@ from silohash.run.config.load import absolute_path, read_override, similar_file
 from silohash.run.config.sections import Section
 from silohash.run.config.toml import toml_value
 from silohash.run.config.wrong_types import wrong_type
-from silohash.study.figures import KINDS, AnyFigure, CurveName, OverAxis
-
-Over: TypeAlias = Literal["rounds", "seconds"]
+from silohash.study.figures import Figure
 
 RESULT_FIELDS = ("task", "evaluation", "measure")
 """Fields that a table's rows and columns may show besides axes."""
@@ -170,21 +168,6 @@ class Table(Section):
         return tuple(dict.fromkeys([self.measure, *self.further_measures]))
 
 
-class Plots(Section):
-    """``[plots]``: what is drawn over the rounds, as precision over recall, and as a heat map."""
-
-    curves: tuple[CurveName, ...] = Field(default=("loss", "validation"), min_length=1)
-    """Curves of every run, one panel each: `loss`, `relative loss` (divided by that of the first round) or
-    `validation`."""
-    over: tuple[Over, ...] = ("rounds",)
-    """What the curves are drawn over, one plot each: `rounds`, or `seconds` of local training. Without any, no curves are
-    drawn."""
-    precision_recall: bool = False
-    """Draw precision over recall within each Hamming radius."""
-    heat_map: tuple[str, ...] = ()
-    """Two axes, such as `["mu", "phi"]`. Figures over them are drawn as a heat map, with the first axis downwards."""
-
-
 class Parameter(Section):
     """A parameter to tune: a range from ``low`` to ``high``, or a list of ``values``."""
 
@@ -271,9 +254,9 @@ class StudyConfig(Section):
     axes: tuple[Axis, ...] = Field(alias="axis", min_length=1)
     where: tuple[Where, ...] = ()
     table: Table = Table()
-    plots: Plots = Plots()
-    figures: tuple[AnyFigure, ...] = ()
-    """What is drawn, each a table with its ``kind``."""
+    figures: tuple[Figure, ...] = ()
+    """What is drawn, each a table with its ``kind``. Leave empty for the curves over the rounds, and the measures over each
+    axis of numbers or, without such an axis, by method."""
     tune: Tune | None = None
     tuned: TunedBefore | None = None
     set: Settings = Field(default_factory=dict)
@@ -296,10 +279,6 @@ class StudyConfig(Section):
             _check_name("table: there is no axis", name, [*self.axis_names, *RESULT_FIELDS])
         if duplicate := _duplicate([*self.table.rows, *self.table.columns]):
             raise ValueError(f'table: "{duplicate}" appears twice in rows and columns')
-        for name in self.plots.heat_map:
-            _check_name("plots.heat_map: there is no axis", name, self.axis_names)
-        if len(set(self.plots.heat_map)) != len(self.plots.heat_map) or len(self.plots.heat_map) not in {0, 2}:
-            raise ValueError(f"plots.heat_map: name two different axes of {', '.join(self.axis_names)}")
         self._check_references(self.table)
         if self.tune:
             self._check_tuning(self.tune)
@@ -323,23 +302,24 @@ class StudyConfig(Section):
                 self.check_choices("table.against", {axis: name})
             _check_name("table.against: neither rows nor columns name the axis", axis, shown)
 
-    def _check_figure(self, where: str, figure: AnyFigure) -> None:
+    def _check_figure(self, where: str, figure: Figure) -> None:
         for axis, names in figure.only.items():
             _check_name(f"{where}.only: there is no axis", axis, self.axis_names)
             for name in names:
                 self.check_choices(f"{where}.only", {axis: name})
-        for axis in figure.axes_shown:
+        for axis in figure.drawn_over:
             _check_name(f"{where}: there is no axis", axis, self.axis_names)
-            shown = self.shown_choices(figure, axis)
+            shown = [c.name for c in self.axis(axis).choices if c.name in figure.only.get(axis, [c.name])]
             if len(shown) < 2:
                 raise ValueError(f'{where}: a figure over "{axis}" needs at least two of its choices, not {len(shown)}')
-            if isinstance(figure, OverAxis) and not all(map(is_number, shown)):
+            if figure.kind == "axis" and not all(map(is_number, shown)):
                 raise ValueError(f'{where}: the choices of "{axis}" are not numbers: {", ".join(shown)}')
 
-    def shown_choices(self, figure: AnyFigure, axis: str) -> list[str]:
-        """Return the choices of an axis that a figure shows."""
-        names = [choice.name for choice in self.axis(axis).choices]
-        return [name for name in names if name in figure.only.get(axis, names)]
+    def figures_of(self, choices: Choices) -> tuple[Figure, ...]:
+        """Return the figures that show a run with the given choices."""
+        return tuple(
+            figure for figure in self.figures if all(choices[axis] in names for axis, names in figure.only.items())
+        )
 
     def _check_tuning(self, tune: Tune) -> None:
         for name in tune.of:
@@ -390,7 +370,7 @@ class StudyConfig(Section):
 
 
 MODELS: Mapping[object, type[BaseModel]] = {
-    "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "plots": Plots, "tune": Tune,
+    "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "figures": Figure, "tune": Tune,
     "tuned": TunedBefore, "parameters": Parameter,
 }  # fmt: skip
 """Name of a table in the file -> its model."""
@@ -449,15 +429,11 @@ def _check_name(what: str, name: str, known: Sequence[str]) -> None:
 
 def explain(error: ValidationError, value: Mapping[str, Any]) -> str:
     """Return the first error as a sentence that names the axis and the choice."""
-    first: dict[str, Any] = {**error.errors()[0]}
-    model: type[BaseModel] = StudyConfig
-    if first["loc"][:1] == ("figures",) and first["loc"][2:]:
-        list_name, number, kind, *rest = first["loc"]  # pydantic adds the kind, which is not in the file
-        model, first["loc"] = KINDS[kind], (list_name, number, *rest)
-    else:
-        for part in first["loc"]:
-            model = MODELS.get(part, model)
+    first = error.errors()[0]
     places, keys = _location(first["loc"], value)
+    model: type[BaseModel] = StudyConfig
+    for part in first["loc"]:
+        model = MODELS.get(part, model)
     key = ".".join(str(part) for part in keys)
     where = f"{', '.join(places)}: " if places else ""
     if first["type"] == "extra_forbidden":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel, Field, field_validator
@@ -51,13 +51,15 @@ class Stated(Section):
         )
 
 
+Statements = Mapping[str, Sequence[Stated]]
+"""Dotted key -> what a paper states about it."""
+
+
 @dataclass(frozen=True)
 class SettingDifference:
     """A setting in which runs differ from the paper.
 
-    Attributes:
-        ours: The value in the runs; empty for what the config cannot express.
-        runs: The choices of the runs; empty for all of them.
+    ``ours`` is empty for what the config cannot express, and ``runs``, the choices of the runs, for all of them.
     """
 
     key: str
@@ -72,18 +74,6 @@ class SettingDifference:
         return f"{self.key}: {self.paper} in the paper ({self.source}), {ours}{f' for {self.runs}' * bool(self.runs)}"
 
 
-@dataclass
-class _Compared:
-    """The runs that a statement is about, and those of them that differ, by their value."""
-
-    checked: int = 0
-    differing: dict[str, list[Choices]] = field(default_factory=dict)
-
-
-Statements = Mapping[str, Sequence[Stated]]
-"""Dotted key -> what the paper states about it."""
-
-
 def differences(stated: Statements, config: StudyConfig) -> list[SettingDifference]:
     """Return the settings in which a study's runs differ from what a paper states, in the paper's order.
 
@@ -92,45 +82,23 @@ def differences(stated: Statements, config: StudyConfig) -> list[SettingDifferen
     Raises:
         UserError: If a stated key is not one of the config, or a run's config is wrong.
     """
+    planned = planned_runs(config.model_copy(update={"seeds": config.seeds[:1]}), refuse_equal=False)
+    runs = [(run.choices, resolve(run.config)) for run in planned]
     found: list[SettingDifference] = []
-    everything = [run.choices for run in _runs(config)]
-    for key, statement, compared in compare(stated, config):
-        paper = shown(statement.value)
+    for key, one in ((key, one) for key, statements in stated.items() for one in statements):
         if key.startswith(BEYOND_CONFIG):
-            found.append(SettingDifference(key, paper, "", statement.source))
-        for ours, choices in compared.differing.items():
-            found.append(SettingDifference(key, paper, ours, statement.source, _described(choices, everything)))
+            found.append(SettingDifference(key, shown(one.value), "", one.source))
+            continue
+        optional, differing = _belongs_to_a_method(key), dict[str, list[Choices]]()
+        for choices, run in runs:
+            ours = run.value_of(key)
+            compared = one.holds_for(choices, run) and not (optional and ours is None)
+            if compared and not _equal(one.value, ours):
+                differing.setdefault(shown(ours), []).append(choices)
+        for ours, some in differing.items():
+            described = _described(some, [choices for choices, _ in runs])
+            found.append(SettingDifference(key, shown(one.value), ours, one.source, described))
     return found
-
-
-def unused_statements(stated: Statements, configs: Sequence[StudyConfig]) -> list[str]:
-    """Return the keys of statements that are not about any run of any of the studies, as after a typing error.
-
-    Raises:
-        UserError: If a stated key is not one of the config, or a run's config is wrong.
-    """
-    total: dict[tuple[str, int], int] = {}
-    for config in configs:
-        for number, (key, _, compared) in enumerate(compare(stated, config)):
-            total[key, number] = total.get((key, number), 0) + compared.checked
-    return [key for (key, _), count in total.items() if not count and not key.startswith(BEYOND_CONFIG)]
-
-
-def compare(stated: Statements, config: StudyConfig) -> Iterator[tuple[str, Stated, _Compared]]:
-    """Yield each statement of a paper with the runs that it is about."""
-    resolved = [(run.choices, resolve(run.config)) for run in _runs(config)]
-    for key, statements in stated.items():
-        optional = not key.startswith(BEYOND_CONFIG) and _belongs_to_a_method(key)
-        for statement in statements:
-            compared = _Compared()
-            for choices, run in resolved if not key.startswith(BEYOND_CONFIG) else ():
-                ours = run.value_of(key)
-                if not statement.holds_for(choices, run) or (ours is None and optional):
-                    continue
-                compared.checked += 1
-                if not _equal(statement.value, ours):
-                    compared.differing.setdefault(shown(ours), []).append(choices)
-            yield key, statement, compared
 
 
 def shown(value: object) -> str:
@@ -151,11 +119,6 @@ def differences_table(found: Sequence[SettingDifference]) -> str:
     return f"Settings that differ from the paper:\n\n{table}"
 
 
-def _runs(config: StudyConfig) -> Sequence[Any]:
-    """Return the runs of one seed."""
-    return planned_runs(config.model_copy(update={"seeds": config.seeds[:1]}), refuse_equal=False)
-
-
 def _belongs_to_a_method(key: str) -> bool:
     """Return whether only some methods or partitions have a setting.
 
@@ -165,7 +128,7 @@ def _belongs_to_a_method(key: str) -> bool:
     model: type[BaseModel] | None = RunConfig
     for part in key.split("."):
         if model is None:  # within a table whose keys depend on its kind
-            return False
+            break
         if part not in model.model_fields:
             if model.model_config.get("extra") == "allow":
                 return True
@@ -173,14 +136,10 @@ def _belongs_to_a_method(key: str) -> bool:
                 f'There is no setting "{key}"{suggestion(part, model.model_fields)}. What no setting expresses has a key '
                 f'that begins with "{BEYOND_CONFIG}".'
             )
-        model = _table_type(model.model_fields[part].annotation)
+        annotation = model.model_fields[part].annotation
+        kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+        model = next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
     return False
-
-
-def _table_type(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401  any annotation
-    """Return the model of a table, which may be optional; None for any other value."""
-    kinds = (annotation, *get_args(annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def _equal(paper: object, ours: object) -> bool:
@@ -195,14 +154,12 @@ def _equal(paper: object, ours: object) -> bool:
 
 def _described(some: Sequence[Choices], everything: Sequence[Choices]) -> str:
     """Return in words which runs some are of all; empty for all of them."""
-    if len(some) == len(everything):
-        return ""
     parts, combined = [], 1
     for axis in everything[0]:
         names, known = (list(dict.fromkeys(choices[axis] for choices in runs)) for runs in (some, everything))
         combined *= len(names)
         if len(names) < len(known):
             parts.append(f"{axis} {', '.join(names)}")
-    if len(some) < combined:
+    if len(some) < combined and len(some) < len(everything):
         parts.append(f"{len(some)} of {len(everything)} runs")
     return "; ".join(parts)

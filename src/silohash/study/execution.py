@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from silohash.base.errors import UserError
 from silohash.base.files import check_own_folder, write_text
 from silohash.base.locks import LOCK, locked
 from silohash.base.visible import visible_lines
@@ -24,17 +25,24 @@ from silohash.study.worker import FAILED, USER_ERROR
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """How a study ended: all finished runs, those that failed this time, and whether the time limit stopped it."""
+    """How a study ended: all finished runs, those that failed this time, and whether the time limit stopped it.
+
+    Attributes:
+        plots: The files of its figures.
+        undrawn: Why figures are missing.
+    """
 
     results: StudyResults
     failed: Sequence[Outcome] = ()
     stopped: bool = False
+    plots: Sequence[Path] = ()
+    undrawn: Sequence[UserError] = ()
 
     @property
     def code(self) -> int:
-        """The exit status: 0 on success, 2 if all failures are user's errors, 1 otherwise."""
+        """The exit status: 0 on success, 2 if all failures are user's errors, as of figures, and 1 otherwise."""
         if not self.failed:
-            return 0
+            return USER_ERROR if self.undrawn else 0
         return USER_ERROR if all(outcome.code == USER_ERROR for outcome in self.failed) else FAILED
 
 
@@ -78,7 +86,9 @@ def run_study(
                 if is_over(until):
                     return StudyOutcome(collect(config, out), failed, stopped=True)
                 wanted = _with_tuned(config, wanted, tuning.best())
-        jobs = [Job(run.name, out / RUNS / run.name, run.config) for run in wanted]
+        jobs = [
+            Job(run.name, out / RUNS / run.name, run.config, drawn=config.figures_of(run.choices)) for run in wanted
+        ]
         left = unfinished(jobs, notify, fresh=fresh)
         if left:
             with StudyProgress(

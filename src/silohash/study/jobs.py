@@ -31,6 +31,7 @@ from silohash.measure.evaluation import read_per_query
 from silohash.report.tables import read_results
 from silohash.run.config.sections import EXECUTION_KEYS, RunConfig
 from silohash.run.folder import Run
+from silohash.study.figures import Figure
 from silohash.study.worker import FAILED, GRACE_SECONDS, LOCK_SECONDS, LOG
 from silohash.training.checkpoint import has_checkpoint, load_checkpoint
 from silohash.training.engines.processes import Exchange, ProcessEndedError, ProcessPool, available_threads
@@ -51,12 +52,16 @@ Ending: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True)
 class Job:
-    """A run to train or, if its folder holds a started one, to resume. With ``figures``, it is then evaluated."""
+    """A run to train or, if its folder holds a started one, to resume. With ``figures``, it is then evaluated.
+
+    The run keeps what the figures ``drawn`` need.
+    """
 
     name: str
     folder: Path
     config: RunConfig
     figures: bool = True
+    drawn: tuple[Figure, ...] = ()
 
     @property
     def log_path(self) -> Path:
@@ -75,7 +80,8 @@ class Job:
         config = self.config.to_json()
         train = config["train"]
         train["threads"] = train["threads"] or max(1, threads // train["workers"])
-        return {"folder": str(self.folder), "config": config, "figures": self.figures}
+        drawn = [figure.model_dump(mode="json", exclude_unset=True) for figure in self.drawn]
+        return {"folder": str(self.folder), "config": config, "figures": self.figures, "drawn": drawn}
 
 
 @dataclass(frozen=True)

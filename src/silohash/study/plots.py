@@ -1,4 +1,4 @@
-"""The plots of a study: curves over rounds, precision over recall, figures over one or two axes, methods side by side."""
+"""The figures of a study: which files they give, which runs each shows, and the numbers that are drawn."""
 
 from __future__ import annotations
 
@@ -6,215 +6,163 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from itertools import accumulate, product
+from itertools import groupby, product
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import NullLocator
+from matplotlib.figure import Figure as Canvas
 
-from silohash.base.files import note_written
-from silohash.base.visible import visible
-from silohash.measure.evaluation import RadiusCurve
-from silohash.report.gather import losses, radius_curves, validations
-from silohash.report.plots import TASK_WORDS
-from silohash.report.style import INK, SERIES, SOFT, drawing, legend, name_panel, save_figure, series, short
-from silohash.run.events import RoundRecord
+from silohash.base.errors import LabelsNeeded, NotMeasured, UserError
+from silohash.base.files import digest_json, note_written, write_text
+from silohash.report.examples import ExampleSearch
+from silohash.report.gather import label_table, released_examples
+from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
+from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
 from silohash.run.folder import Run
-from silohash.study.config import Over, is_number
-from silohash.study.figures import CurveName
+from silohash.study.config import is_number
+from silohash.study.curves import (
+    AXES_OF_CURVES,
+    BAND,
+    TITLES,
+    TOP,
+    Panel,
+    Points,
+    of_nearest,
+    over_rounds,
+    within_radius,
+)
+from silohash.study.drawing import (
+    TSNE_COLUMNS,
+    draw_band,
+    draw_bubbles,
+    draw_dot,
+    draw_heat_map,
+    draw_line,
+    draw_planes,
+    draw_relief,
+    draw_searches,
+    draw_stacked,
+    mark_places,
+    scale_axis,
+)
+from silohash.study.figures import Figure
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
-from silohash.study.results import StudyResults
+from silohash.study.results import RunResult, StudyResults
+from silohash.study.run_data import in_plane, labeled_codes, top_rows
+from silohash.study.tables import csv_of
 
 PLOTS = "plots"
 SUFFIXES = (".svg", ".png")
 WIDTH_INCHES = 7.2
 PANEL_INCHES = 2.6
+RELIEF_INCHES = 3.1
 TITLE_INCHES = 0.5
 MAX_PANEL_ROWS = 5
 BARS = ("Bars: 95 % interval of the mean over the seeds.", "Bars: 95 % interval over the queries.")
 """What a bar shows with several seeds, and with one."""
 
-LOGARITHMIC_FROM = 8
-"""An axis is logarithmic if its largest value is at least this many times its smallest."""
-
-HEAT = LinearSegmentedColormap.from_list("figures", ["#ffffff", SERIES[0]])
-"""The colors of a heat map, from the lowest figure to the highest."""
+MARKS = "✓ relevant, ✗ not relevant."
+CELL_COLUMNS: list[object] = ["task", "evaluation", "measure", "mean", "low", "high"]
+"""Columns of the numbers of figures that show a measure, after the study's axes."""
 
 Fields: TypeAlias = Mapping[str, str]
 """Axis, task, evaluation or measure -> its value."""
 
-Values: TypeAlias = npt.NDArray[np.float64]
-Curve: TypeAlias = tuple[str, Callable[[Sequence[RoundRecord]], list[float]]]
-"""A title, and what returns one value per round."""
-
-
-def relative_losses(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the training loss of each round, divided by that of the first round; NaN if that is not positive."""
-    found = losses(records)
-    first = found[0] if found and found[0] > 0 else math.nan
-    return [loss / first for loss in found]
-
-
-CURVES: Mapping[CurveName, Curve] = {
-    "loss": ("Training loss", losses),
-    "relative loss": ("Loss relative to round 1", relative_losses),
-    "validation": ("Validation score", validations),
-}
-"""Name in a study's file -> title of the panel, and one value per round."""
-
-
-PLACES: Mapping[Over, Curve] = {
-    "rounds": ("round", lambda records: [float(number) for number in range(1, len(records) + 1)]),
-    "seconds": (
-        "seconds of training",
-        lambda records: list(accumulate(sum(silo.seconds for silo in record.silos) for record in records)),
-    ),
-}
-"""Name in a study's file -> label of the axis, and one place per round: its number from 1, or the seconds of local training
-until its end, added up over the silos."""
-
-
-def draw_band(axes: Axes, places: Sequence[Sequence[float]], curves: Sequence[Sequence[float]], number: int) -> None:
-    """Draw the mean of several curves, and a band from the minimum to the maximum, over the mean of their places.
-
-    There is one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds have are
-    drawn. The number of the line determines its color.
-    """
-    count = min((len(curve) for curve in curves), default=0)
-    values, across = (_table(lines, count) for lines in (curves, places))
-    if not np.isfinite(values).any():
-        return
-    middle, look = across.mean(axis=0), series(number, count)
-    axes.plot(middle, values.mean(axis=0), **look)
-    if len(values) > 1:
-        axes.fill_between(middle, values.min(axis=0), values.max(axis=0), color=look["color"], alpha=0.15, lw=0)
-
-
-def draw_precision(axes: Axes, curves: Sequence[RadiusCurve], number: int) -> bool:
-    """Draw the mean precision over the mean recall within each radius, and return whether there was something to draw.
-
-    A radius is left out if no item is within it for one of the seeds.
-    """
-    count = min((len(curve.recall) for curve in curves), default=0)
-    precision, recall = (_table([getattr(curve, name) for curve in curves], count) for name in ("precision", "recall"))
-    known = np.isfinite(precision).all(axis=0)
-    if not count or not known.any():
-        return False
-    axes.plot(recall[:, known].mean(axis=0), precision[:, known].mean(axis=0), **series(number, int(known.sum())))
-    return True
-
-
-def draw_line(axes: Axes, places: npt.NDArray[np.float64], cells: Sequence[Cell], number: int) -> None:
-    """Draw figures with their intervals over the values of an axis. Values without a figure are left out."""
-    there = [place for place, cell in enumerate(cells) if math.isfinite(cell.mean)]
-    means = np.array([cells[place].mean for place in there])
-    look = series(number, len(places))
-    axes.plot(places[there], means, **look)
-    ends = np.array([(cells[place].low, cells[place].high) for place in there]).reshape(-1, 2)
-    known = np.isfinite(ends).all(axis=1)
-    axes.vlines(places[there][known], *ends[known].T, color=look["color"], lw=1.2, alpha=0.55)
-
-
-def draw_dot(axes: Axes, cell: Cell, number: int) -> None:
-    """Draw one figure with its interval, at the height of its number."""
-    look = series(number, 1)
-    axes.plot(cell.mean, number, color=look["color"], marker=look["marker"], markersize=5.5, linestyle="none")
-    if math.isfinite(cell.low + cell.high):
-        axes.hlines(number, cell.low, cell.high, color=look["color"], lw=1.6, alpha=0.6)
-
-
-def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str]) -> None:
-    """Put a tick at every value of an axis. The axis is logarithmic if the values span a wide range."""
-    if places.min() > 0 and places.max() >= LOGARITHMIC_FROM * places.min():
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(places, [visible(name) for name in names])
-
-
-def draw_heat_map(axes: Axes, values: Values, down: Sequence[str], across: Sequence[str]) -> None:
-    """Draw figures ``(R, C)`` as colors, with the figure in each field and a frame around the highest one.
-
-    Fields with NaN stay empty. The R names start at the top.
-    """
-    axes.imshow(np.ma.masked_invalid(values), cmap=HEAT, aspect="auto")
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.set_yticks(range(len(down)), [visible(name) for name in down])
-    axes.set_xticks(range(len(across)), [visible(name) for name in across])
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return
-    middle = (known.min() + known.max()) / 2
-    for (row, column), value in np.ndenumerate(values):
-        if math.isfinite(value):
-            color = "white" if value > middle else INK
-            axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=7.5, color=color)
-    row, column = np.unravel_index(np.nanargmax(values), values.shape)
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=INK, lw=2, clip_on=False))
-
-
-def _table(lines: Sequence[Sequence[float]], count: int) -> Values:
-    """Return the first ``count`` values of each line as an array, ``(lines, count)``."""
-    return np.array([line[:count] for line in lines], np.float64).reshape(len(lines), count)
+Lines: TypeAlias = list[list[object]]
+"""The numbers of a figure: lines of CSV after the study's axes, the header first."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that is not drawn yet. ``draw`` draws it on an empty figure, and its files have its name."""
+    """A plot that is not drawn yet. Its files have its name.
+
+    ``draw`` draws it on an empty figure and returns the numbers that it shows.
+    """
 
     name: str
     title: str
     height_inches: float
-    draw: Callable[[Figure], None]
+    draw: Callable[[Canvas], Lines]
 
 
-def write_plots(study: StudyResults, out: Path) -> list[Path]:
-    """Write the plots that fit a study's axes, remove those of an earlier layout, and return the paths of the files.
+def write_plots(study: StudyResults, out: Path) -> tuple[list[Path], list[UserError]]:
+    """Write the figures of a study, and remove those of an earlier layout.
 
-    The study's folder gets in its ``plots/``, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
-    ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``heat-map…``, the table's measures over the
-    two axes of ``[plots]``; ``over-AXIS…``, the measures over each other numeric axis; and, if there is neither,
-    ``figures…``, the methods side by side.
+    The study's folder gets each in its ``plots/`` as ``.svg`` and ``.png``, and its numbers as ``.csv``.
+
+    Returns:
+        The paths of the files, and why figures could not be drawn. These do not prevent the others.
 
     Raises:
         UserError: If a file cannot be written.
     """
-    written = []
-    for plot in plots_of(study):
-        with drawing(WIDTH_INCHES, plot.height_inches) as figure:
-            figure.suptitle(short(plot.title, 76), x=0.01, ha="left", fontweight="bold", fontsize=11)
-            plot.draw(figure)
-            for suffix in SUFFIXES:
-                path = out / PLOTS / f"{plot.name}{suffix}"
-                save_figure(figure, path, plot.title)
-                written.append(path)
+    written: list[Path] = []
+    failed: list[UserError] = []
+    for plotter in plotters(study):
+        try:
+            for plot in plotter.plots():
+                written += _write(plot, study, out / PLOTS)
+        except UserError as error:
+            failed.append(error)
     note_written(out / PLOTS, written)
-    return written
+    return written, failed
 
 
-def plots_of(study: StudyResults) -> list[Plot]:
-    """Return the plots of a study; none without a finished run."""
-    return StudyPlotter(study).plots() if study.runs else []
+def _write(plot: Plot, study: StudyResults, folder: Path) -> list[Path]:
+    """Write the files of a plot and return their paths."""
+    *pictures, numbers = (folder / f"{plot.name}{suffix}" for suffix in (*SUFFIXES, ".csv"))
+    with drawing(WIDTH_INCHES, plot.height_inches) as canvas:
+        canvas.suptitle(short(plot.title, 76), x=0.01, ha="left", fontweight="bold", fontsize=11)
+        columns, *lines = plot.draw(canvas)
+        for path in pictures:
+            save_figure(canvas, path, plot.title)
+    write_text(numbers, csv_of([*study.config.axis_names, *map(str, columns)], lines))
+    return [*pictures, numbers]
+
+
+def plotters(study: StudyResults) -> list[StudyPlotter]:
+    """Return what makes the plots of each figure of a study; none without a finished run.
+
+    If the study does not name figures, they are the curves over the rounds, and the measures over each axis of numbers or,
+    without such an axis, those of the methods.
+    """
+    figures = study.config.figures if study.runs else ()
+    if study.runs and not figures:
+        first = StudyPlotter(study, Figure(kind="rounds"))
+        over = [Figure(kind="axis", axis=axis) for axis in first.numeric_axes]
+        figures = (first.figure, *(over or [Figure(kind="methods")] * bool(first.line_axis)))
+    alike = [(figure.kind, figure.drawn_over) for figure in figures]
+    twins = [alike[:number].count(key) for number, key in enumerate(alike)]
+    return [
+        StudyPlotter(study, figure, f"-{twin + 1}" * (twin > 0)) for figure, twin in zip(figures, twins, strict=True)
+    ]
 
 
 class StudyPlotter:
-    """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots."""
+    """Makes the plots of a figure. It decides which axis gives the lines, the panels and the plots.
 
-    def __init__(self, study: StudyResults) -> None:
+    Args:
+        study: A study with at least one finished run.
+        figure: What to draw.
+        suffix: End of the name of each plot.
+    """
+
+    def __init__(self, study: StudyResults, figure: Figure, suffix: str = "") -> None:
         self.study = study
         self.config = study.config
-        self.values = field_values(study, ())
-        self.radius_curves = cache(lambda folder: radius_curves(Run(folder)))
+        self.figure = figure
+        self.suffix = suffix
+        self.every = field_values(study, ())
+        self.values = {
+            name: [value for value in values if value in figure.only.get(name, values)]
+            for name, values in self.every.items()
+        }
 
     @cached_property
     def numeric_axes(self) -> list[str]:
-        """The axes whose choices are two or more numbers."""
+        """The axes of which two or more choices are drawn, all of them numbers."""
         return [
             name
             for name in self.config.axis_names
@@ -230,49 +178,97 @@ class StudyPlotter:
         return next(axes, "")
 
     @cached_property
-    def lines(self) -> dict[str, Fields]:
-        """The name of each line and the choice that it stands for, in the order that determines colors in every plot."""
-        return {line: {self.line_axis: line} for line in self.values[self.line_axis]} if self.line_axis else {"": {}}
+    def names(self) -> list[str]:
+        """The names of all lines of the study, in the order that determines colors in every plot."""
+        return self.every[self.line_axis] if self.line_axis else [""]
+
+    @cached_property
+    def lines(self) -> list[tuple[int, str, Fields]]:
+        """The number, the name and the choice of each line that is drawn."""
+        if not self.line_axis:
+            return [(0, "", {})]
+        drawn = self.values[self.line_axis]
+        return [(number, name, {self.line_axis: name}) for number, name in enumerate(self.names) if name in drawn]
 
     def plots(self) -> list[Plot]:
-        """Return all plots: the curves, then those of each measure."""
-        plots, panels = self._split()
-        height = PANEL_INCHES * len(panels) + TITLE_INCHES
-        curves: dict[str, Callable[..., None]] = {
-            over: partial(self._draw_rounds, over=over) for over in self.config.plots.over
-        }
-        if self.config.plots.precision_recall:
-            curves["precision-recall"] = self._draw_precision_recall
+        """Return the plots of the figure."""
+        makers = {
+            "axis": self._over_axis, "surface": self._surfaces, "methods": self._methods, "tsne": self._planes,
+            "partition": self._partitions, "examples": self._examples,
+        }  # fmt: skip
+        return makers.get(self.figure.kind, self._curves)()
+
+    def _curves(self) -> list[Plot]:
+        """Return what is drawn as one curve per run."""
+        kind, (plots, panels) = self.figure.kind, self._split()
+        if kind == "top_n":
+            plots = [{**fixed, "evaluation": name} for fixed, name in product(plots, self.values["evaluation"])]
+            panels = [{**chosen, "task": task} for chosen, task in product(panels, self.values["task"])]
+        draw = partial(self._draw_curves, panels=panels)
+        return self._plots(kind.replace("_", "-"), plots, panels, PANEL_INCHES * len(panels), draw)
+
+    def _over_axis(self) -> list[Plot]:
+        """Return the measures over an axis of numbers."""
+        axis = self.figure.axis
+        plots, panels = self._split(axis)
+        within = [{**chosen, axis: value} for chosen, value in product(panels, self.values[axis])]
+        draw = partial(self._draw_over, axis=axis, panels=panels)
+        return self._plots(f"over-{axis}", self._measured(plots), within, PANEL_INCHES * len(panels), draw)
+
+    def _surfaces(self) -> list[Plot]:
+        """Return the measures over two axes."""
+        shown = self.figure.axes
+        flat = 0.9 + 0.42 * len(self.values[shown[0]])
+        inches = RELIEF_INCHES if self.figure.view == "relief" else flat
+        return self._plots(
+            "surface", self._measured(self._besides(*shown)), self._choices(shown), inches, self._draw_surface
+        )
+
+    def _methods(self) -> list[Plot]:
+        """Return the measures with the methods below each other."""
+        plots = self._measured(self._besides(self.line_axis))
+        return self._plots("methods", plots, [{}], 0.9 + 0.28 * len(self.lines), self._draw_methods)
+
+    def _planes(self) -> list[Plot]:
+        """Return the codes of items in the plane, one panel per line, from the runs with the first seed."""
+        inches = 0.3 + PANEL_INCHES * -(-len(self.lines) // TSNE_COLUMNS)
+        return self._plots("tsne", self._besides(self.line_axis), [{}], inches, self._draw_planes)
+
+    def _partitions(self) -> list[Plot]:
+        """Return one plot per partition that differs from the others, of the runs with the first seed."""
+        groups: dict[str, list[RunResult]] = {}
+        for run in self._first_runs():
+            key = digest_json([Run(run.folder).stored_partition.digest(), run.rows[0].dataset, run.rows[0].protocol])
+            groups.setdefault(key, []).append(run)
+        shared = [set.intersection(*(set(run.choices.items()) for run in runs)) for runs in groups.values()]
         found = []
-        for name, draw in curves.items():
-            found += self._plots(name, plots, panels, height, partial(draw, panels=panels))
-        for measure in self.values["measure"]:
-            found += self._of_measure(measure)
+        for (run, *_), same in zip(groups.values(), shared, strict=True):
+            table = label_table(Run(run.folder))
+            if table is None:
+                raise LabelsNeeded(f"The items of {run.folder} have no labels to count. Remove the figure.")
+            named = {name: run.choices[name] for name, choice in run.choices.items() if (name, choice) in same}
+            draw = partial(self._draw_partition, run=run, table=table)
+            chosen = named if shared.count(same) == 1 else run.choices
+            inches = label_map_height(table) + 0.4 if self.figure.view == "bubbles" else 1.5 + 0.26 * len(table.silos)
+            found.append(self._plot("partition", chosen, inches, draw))
         return found
 
-    def _of_measure(self, measure: str) -> list[Plot]:
-        """Return the plots of a measure: over axes or, without any, the methods side by side."""
-        pair = self.config.plots.heat_map
-        found = self._heat_maps(measure, *pair) if pair else []
-        for axis in self.numeric_axes:
-            if axis not in pair:
-                plots, panels = self._split(axis)
-                found += self._plots(
-                    f"over-{axis}", self._measured(measure, plots),
-                    [{**chosen, axis: value} for chosen, value in product(panels, self.values[axis])],
-                    PANEL_INCHES * len(panels) + TITLE_INCHES, partial(self._draw_over, axis=axis, panels=panels),
-                )  # fmt: skip
-        if found or not self.line_axis:
-            return found
-        height = 0.9 + 0.28 * len(self.lines) + TITLE_INCHES
-        return self._plots("figures", self._measured(measure, self._split()[0]), [{}], height, self._draw_side_by_side)
+    def _examples(self) -> list[Plot]:
+        """Return the example searches of each run with the first seed."""
+        found = []
+        for run in self._first_runs():
+            examples = released_examples(Run(run.folder))
+            if examples is None:
+                raise NotMeasured(f'{run.folder} has no example searches. Run "silohash evaluate {run.folder}".')
+            by_task = groupby(examples.searches, key=lambda search: search.task)
+            shown = [search for _, some in by_task for search in list(some)[: self.figure.searches]]
+            draw = partial(self._draw_examples, run=run, searches=shown)
+            found.append(self._plot("examples", run.choices, 0.2 + 1.35 * len(shown), draw))
+        return found
 
-    def _heat_maps(self, measure: str, down: str, across: str) -> list[Plot]:
-        """Return the plots of a measure over two axes."""
-        others = self._choices([name for name in self.config.axis_names if name not in {down, across}])
-        height = 0.9 + 0.42 * len(self.values[down]) + TITLE_INCHES
-        draw = partial(self._draw_heat_map, down=down, across=across)
-        return self._plots("heat-map", self._measured(measure, others), self._choices([down, across]), height, draw)
+    def _first_runs(self) -> list[RunResult]:
+        """Return the run with the first seed for each combination of the choices that are drawn."""
+        return [run for chosen in self._choices(self.config.axis_names) for run in self.study.runs_with(chosen)[:1]]
 
     def _split(self, *shown: str) -> tuple[list[Fields], list[Fields]]:
         """Return the choices with a plot each, and the choices with a row of panels each.
@@ -285,32 +281,34 @@ class StudyPlotter:
             numbers = []
         return self._choices([name for name in left if name not in numbers]), self._choices(numbers)
 
+    def _besides(self, *names: str) -> list[Fields]:
+        return self._choices([name for name in self.config.axis_names if name not in names])
+
+    def _measured(self, plots: Iterable[Fields]) -> list[Fields]:
+        return [{**fixed, **how} for fixed, how in product(plots, self._choices(("evaluation", "measure")))]
+
     def _choices(self, names: Sequence[str]) -> list[Fields]:
         return [dict(zip(names, combined, strict=True)) for combined in product(*(self.values[name] for name in names))]
 
-    def _measured(self, measure: str, plots: Iterable[Fields]) -> list[Fields]:
-        """Return the choices of plots in each evaluation."""
-        evaluations = self.values["evaluation"]
-        return [{**fixed, "evaluation": name, "measure": measure} for fixed, name in product(plots, evaluations)]
-
     def _plots(
-        self, kind: str, plots: Iterable[Fields], within: Sequence[Fields], height: float, draw: Callable[..., None]
+        self, kind: str, plots: Iterable[Fields], within: Sequence[Fields], inches: float, draw: Callable[..., Lines]
     ) -> list[Plot]:
         """Return one plot per combination of fixed choices, without those that no choices within them give a run."""
         return [
-            Plot(
-                name=file_name("-".join([kind, *self._words(fixed, "evaluation")])),
-                title=", ".join(filter(None, [self.config.title, *self._words(fixed, "evaluation", "measure")])),
-                height_inches=height,
-                draw=partial(draw, fixed=fixed),
-            )
+            self._plot(kind, fixed, inches, partial(draw, fixed=fixed))
             for fixed in plots
-            if any(self._shows({**line, **fixed, **inner}) for inner, line in product(within, self.lines.values()))
+            if any(self._shows({**line, **fixed, **inner}) for inner, (_, _, line) in product(within, self.lines))
         ]
+
+    def _plot(self, kind: str, named: Fields, inches: float, draw: Callable[[Canvas], Lines]) -> Plot:
+        """Return a plot whose name and title have the choices that tell it from others."""
+        name = file_name("-".join([kind, *self._words(named, "evaluation")]))
+        title = ", ".join(filter(None, [self.config.title, *self._words(named, "evaluation", "measure")]))
+        return Plot(f"{name}{self.suffix}", title, inches + TITLE_INCHES, draw)
 
     def _words(self, fixed: Fields, *always: str) -> list[str]:
         """Return the choices of fields that have several, or are named always: a number with its axis, a name alone."""
-        named = {name: value for name, value in fixed.items() if len(self.values[name]) > 1 or name in always}
+        named = {name: value for name, value in fixed.items() if len(self.every[name]) > 1 or name in always}
         return [f"{name} {value}" if is_number(value) else value for name, value in named.items()]
 
     def _shows(self, fields: Fields) -> bool:
@@ -321,92 +319,153 @@ class StudyPlotter:
         evaluations, measure = fields["evaluation"].split("/"), fields["measure"]
         return any(row.measure == measure and row.evaluation in evaluations for run in runs for row in run.rows)
 
-    @cached_property
-    def _curves(self) -> list[Curve]:
-        """The title and the values of each curve that is drawn over the rounds."""
-        names = self.config.plots.curves
-        scored = any(record.validation is not None for run in self.study.runs for record in run.rounds)
-        return [CURVES[name] for name in names if scored or name != "validation"] or [CURVES["loss"]]
+    def _line(self, run: RunResult, *values: object) -> list[object]:
+        """Return a line of numbers: the choices and the seed of a run, then values."""
+        return [*(run.choices[name] for name in self.config.axis_names), run.seed, *values]
 
-    def _draw_rounds(self, figure: Figure, fixed: Fields, panels: Sequence[Fields], over: Over) -> None:
-        across, places = PLACES[over]
-        drawn = set()
-        grid = figure.subplots(len(panels), len(self._curves), squeeze=False)
-        for row, chosen in zip(grid, panels, strict=True):
-            for axes, (title, _) in zip(row, self._curves, strict=True):
-                name_panel(axes, title + _suffix(chosen), across, "")
-                axes.xaxis.get_major_locator().set_params(integer=over == "rounds")
-            for number, (name, line) in enumerate(self.lines.items()):
-                records = [run.rounds for run in self.study.runs_with({**fixed, **chosen, **line})]
-                drawn |= {name} if records else set()
-                for axes, (_, values) in zip(row, self._curves, strict=True):
-                    draw_band(axes, list(map(places, records)), list(map(values, records)), number)
-        self._explain(figure, drawn, "Band: minimum to maximum over the seeds.")
+    def _draw_curves(self, canvas: Canvas, fixed: Fields, panels: Sequence[Fields]) -> Lines:
+        """Draw curves as means over the seeds, with one row of panels per row of choices."""
+        kind, drawn = self.figure.kind, set()
+        across, up, note = AXES_OF_CURVES[kind]
+        numbers: Lines = [["seed", "curve", across, up or "value"]]
+        rows = [self._curves_of(**{**fixed, **chosen}) for chosen in panels]
+        grid = canvas.subplots(len(rows), len(rows[0]), squeeze=False, sharey=kind == "precision_recall")
+        for (row, column), axes in np.ndenumerate(grid):
+            title, curve_of = rows[row][column]
+            name_panel(axes, title + _suffix(panels[row]), across, "" if column else up)
+            scale_axis(axes, np.array(self.figure.first, float) if kind == "top_n" else None, whole=kind == "rounds")
+            for number, name, line in self.lines:
+                runs = self.study.runs_with({**fixed, **panels[row], **line})
+                curves = [curve_of(run) for run in runs]
+                drawn |= {name} if draw_band(axes, curves, number, band=note == BAND) else set()
+                for run, curve in zip(runs, curves, strict=True):
+                    numbers += [self._line(run, title, *point) for point in zip(*curve, strict=True)]
+        self._explain(canvas, drawn, note)
+        if kind == "precision_recall" and not drawn:
+            raise NotMeasured(
+                "No run has precision within Hamming radii, which needs labels and codes. Remove the figure."
+            )
+        return numbers
+
+    def _curves_of(self, task: str = "", evaluation: str = "", **_: str) -> list[Panel]:
+        """Return the panels of a row of curves."""
+        kind = self.figure.kind
+        if kind == "precision_recall":
+            return [(TASK_WORDS[name], partial(within_radius, task=name)) for name in self.values["task"]]
+        if kind == "top_n":
+            of_run = partial(self._top, task=task, evaluations=evaluation.split("/"))
+            return [(f"{word}, {task}", partial(of_run, name=name)) for name, word in TOP.items()]
+        scored = any(record.validation is not None for run in self.study.runs for record in run.rounds)
+        names = [name for name in self.figure.curves if scored or name != "validation"] or ["loss"]
+        return [(TITLES[name], partial(over_rounds, over=kind, name=name)) for name in names]
+
+    @cached_property
+    def _top(self) -> Callable[..., Points]:
+        return partial(
+            of_nearest, rows_of=cache(lambda folder: top_rows(Run(folder), self.figure)), first=self.figure.first
+        )
 
     def _task_panels(
-        self, figure: Figure, panels: Sequence[Fields], across: str, up: str
+        self, canvas: Canvas, panels: Sequence[Fields], across: str, up: str, *, relief: bool = False
     ) -> Iterator[tuple[Axes, Fields]]:
         """Yield one panel per row of choices and task, with these choices, the task included."""
         tasks = self.values["task"]
-        grid = figure.subplots(len(panels), len(tasks), squeeze=False, sharey=True)
+        more = {"projection": "3d"} if relief else {}
+        grid = canvas.subplots(len(panels), len(tasks), squeeze=False, sharey=not relief, subplot_kw=more)
         for (row, chosen), (column, task) in product(zip(grid, panels, strict=True), enumerate(tasks)):
-            name_panel(row[column], TASK_WORDS[task] + _suffix(chosen), across, "" if column else up)
+            name_panel(row[column], TASK_WORDS[task] + _suffix(chosen), across, "" if column and not relief else up)
             yield row[column], {**chosen, "task": task}
 
-    def _draw_precision_recall(self, figure: Figure, fixed: Fields, panels: Sequence[Fields]) -> None:
-        drawn = set()
-        for axes, chosen in self._task_panels(figure, panels, "recall", "precision"):
-            for number, (name, line) in enumerate(self.lines.items()):
-                runs = self.study.runs_with({**fixed, **chosen, **line})
-                curves = [c for run in runs for c in self.radius_curves(run.folder) if c.task == chosen["task"]]
-                drawn |= {name} if draw_precision(axes, curves, number) else set()
-        self._explain(figure, drawn, "Means over the seeds, per radius.")
+    def _cells(self, fields: Fields, axis: str, numbers: Lines) -> list[Cell]:
+        """Return the figure for each choice of an axis, and add what is known of them to the numbers."""
+        cells = [figure_cell(self.study, {**fields, axis: value}) for value in self.values.get(axis, [""])]
+        for cell in filter(lambda cell: cell.values, cells):
+            names = (*self.config.axis_names, "task", "evaluation", "measure")
+            numbers.append([*(cell.fields.get(name, "") for name in names), cell.mean, cell.low, cell.high])
+        return cells
 
-    def _draw_over(self, figure: Figure, fixed: Fields, axis: str, panels: Sequence[Fields]) -> None:
-        drawn = set()
+    def _draw_over(self, canvas: Canvas, fixed: Fields, axis: str, panels: Sequence[Fields]) -> Lines:
+        drawn, numbers = set(), [CELL_COLUMNS.copy()]
         places = np.array([float(value) for value in self.values[axis]])
-        for axes, chosen in self._task_panels(figure, panels, axis, fixed["measure"]):
-            for number, (name, line) in enumerate(self.lines.items()):
-                fields = {**fixed, **chosen, **line}
-                cells = [figure_cell(self.study, {**fields, axis: value}) for value in self.values[axis]]
+        for axes, chosen in self._task_panels(canvas, panels, axis, fixed["measure"]):
+            for number, name, line in self.lines:
+                cells = self._cells({**fixed, **chosen, **line}, axis, numbers)
                 if any(cell.values for cell in cells):
                     drawn.add(name)
                     draw_line(axes, places, cells, number)
             mark_places(axes, places, self.values[axis])
-        self._explain(figure, drawn, *BARS)
+        self._explain(canvas, drawn, *BARS)
+        return numbers
 
-    def _draw_heat_map(self, figure: Figure, fixed: Fields, down: str, across: str) -> None:
-        for axes, chosen in self._task_panels(figure, [{}], across, down):
-            means = [
-                [
-                    figure_cell(self.study, {**fixed, **chosen, down: one, across: other}).mean
-                    for other in self.values[across]
-                ]
-                for one in self.values[down]
-            ]
-            draw_heat_map(axes, np.array(means), self.values[down], self.values[across])
+    def _draw_surface(self, canvas: Canvas, fixed: Fields) -> Lines:
+        numbers, (down, across) = [CELL_COLUMNS.copy()], self.figure.axes
+        relief = self.figure.view == "relief"
+        for axes, chosen in self._task_panels(canvas, [{}], across, down, relief=relief):
+            rows = [self._cells({**fixed, **chosen, down: one}, across, numbers) for one in self.values[down]]
+            means = np.array([[cell.mean for cell in cells] for cells in rows])
+            draw: Callable[..., None] = draw_relief if relief else draw_heat_map
+            draw(axes, means, self.values[down], self.values[across])
         colors = "Colors: lowest to highest figure of a panel."
-        self._explain(figure, (), f"Means over the seeds. {colors}", colors)
+        self._explain(canvas, (), f"Means over the seeds. {colors}", colors)
+        return numbers
 
-    def _draw_side_by_side(self, figure: Figure, fixed: Fields) -> None:
-        for axes, chosen in self._task_panels(figure, [{}], fixed["measure"], ""):
-            for number, line in enumerate(self.lines.values()):
-                cell = figure_cell(self.study, {**fixed, **chosen, **line})
+    def _draw_methods(self, canvas: Canvas, fixed: Fields) -> Lines:
+        numbers = [CELL_COLUMNS.copy()]
+        for axes, chosen in self._task_panels(canvas, [{}], fixed["measure"], ""):
+            cells = self._cells({**fixed, **chosen}, self.line_axis, numbers)
+            for place, (cell, (number, _, _)) in enumerate(zip(cells, self.lines, strict=True)):
                 if cell.values:
-                    draw_dot(axes, cell, number)
-            axes.set_yticks(range(len(self.lines)), [short(line, 28) for line in self.lines])
+                    draw_dot(axes, cell, place, number)
+            axes.set_yticks(range(len(self.lines)), [short(name, 28) for _, name, _ in self.lines])
             axes.set_ylim(len(self.lines) - 0.5, -0.5)
             axes.spines["left"].set_visible(False)
-        self._explain(figure, (), *BARS)
+        self._explain(canvas, (), *BARS)
+        return numbers
 
-    def _explain(self, figure: Figure, drawn: Collection[str], several_seeds: str, one_seed: str = "") -> None:
+    def _draw_planes(self, canvas: Canvas, fixed: Fields) -> Lines:
+        chosen = [(name, run) for _, name, line in self.lines for run in self.study.runs_with({**fixed, **line})[:1]]
+        codes = [labeled_codes(Run(run.folder), self.figure) for _, run in chosen]
+        places = [
+            in_plane(of_run, self.figure, str(run.folder)) for (_, run), of_run in zip(chosen, codes, strict=True)
+        ]
+        draw_planes(canvas, [name for name, _ in chosen], codes, places)
+        self._explain(canvas, (), f"Seed {chosen[0][1].seed}.")
+        numbers: Lines = [["seed", "item", "label", "x", "y"]]
+        for (_, run), of_run, points in zip(chosen, codes, places, strict=True):
+            names = [of_run.labels[label] for label in of_run.label]
+            cells = zip(of_run.items, names, *points.T.tolist(), strict=True)
+            numbers += [self._line(run, *of_item) for of_item in cells]
+        return numbers
+
+    def _draw_partition(self, canvas: Canvas, run: RunResult, table: LabelTable) -> Lines:
+        if self.figure.view == "bubbles":
+            draw_bubbles(canvas.subplots(), table)
+        else:
+            draw_stacked(canvas.subplots(), table)
+            canvas.legend(loc="outside lower left", ncols=4)
+        numbers: Lines = [["seed", "silo", "label", "items"]]
+        for (silo, label), count in np.ndenumerate(table.counts):
+            numbers.append(self._line(run, table.silos[silo], table.labels[label], int(count)))
+        return numbers
+
+    def _draw_examples(self, canvas: Canvas, run: RunResult, searches: Sequence[ExampleSearch]) -> Lines:
+        draw_searches(canvas, searches, self.figure.hits)
+        self._explain(canvas, (), f"Seed {run.seed}. {MARKS}", MARKS)
+        numbers: Lines = [["seed", "task", "query", "place", "item", "silo", "distance in bits", "relevant"]]
+        for search in searches:
+            for place, hit in enumerate(search.hits[: self.figure.hits], 1):
+                found = (place, hit.item.item_id, hit.item.silo, hit.distance_bits, hit.relevant)
+                numbers.append(self._line(run, search.task, search.query.item_id, *found))
+        return numbers
+
+    def _explain(self, canvas: Canvas, drawn: Collection[str], several_seeds: str, one_seed: str = "") -> None:
         """Write below the panels which line is which, and what a band or a bar shows."""
-        legend(figure, list(self.lines), drawn)
+        legend(canvas, self.names, drawn)
         text = several_seeds if len(self.config.seeds) > 1 else one_seed
         if text:
-            figure.supxlabel(text, x=0.99, ha="right", fontsize=7.5, color=SOFT)
+            canvas.supxlabel(text, x=0.99, ha="right", fontsize=7.5, color=SOFT)
 
 
 def _suffix(chosen: Fields) -> str:
     """Return choices as the end of a panel's title."""
-    return "".join(f", {name} {value}" for name, value in chosen.items())
+    return "".join(f", {name} {value}" for name, value in chosen.items() if name != "task")

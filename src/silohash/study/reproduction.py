@@ -9,7 +9,7 @@ from typing import Any
 
 from silohash.base.errors import NothingUsable, UserError
 from silohash.data import ARCHIVES
-from silohash.data.benchmarks.dataset import AUTO, Dataset, folder_of, text_features_path
+from silohash.data.benchmarks.dataset import AUTO, Dataset, benchmark, folder_of, text_features_path
 from silohash.data.packed.reader import PackedSet
 from silohash.data.protocols.apply import DEFAULT, SCALED
 from silohash.methods.federated import FEDERATED_METHODS
@@ -18,13 +18,13 @@ from silohash.run.config.load import read_override
 from silohash.run.config.sections import DataConfig, RunConfig
 from silohash.study.config import Axis, Choice, StudyConfig
 from silohash.study.differences import BEYOND_CONFIG, SettingDifference, differences
+from silohash.study.figures import Figure
 from silohash.study.papers import PaperTable
 from silohash.study.plan import planned_runs
 
-DATA = "data"
-"""The axis of the data sets."""
+DATA, BITS = "data", "local.bits"
+"""The axis of the data sets, and the key of the code length."""
 
-BITS = "local.bits"
 SMOKE_TITLE = "SMOKE TEST, ITS FIGURES MEAN NOTHING"
 SMOKE_WIDTH = 32
 SMOKE_ITEMS = 400
@@ -32,6 +32,14 @@ SMOKE_SETTINGS: Mapping[str, Any] = {
     "federated.rounds": 2, "federated.local_epochs": 1, "model.hidden": SMOKE_WIDTH
 }  # fmt: skip
 """Settings of every run of a study that only shows that everything works."""
+
+Need = tuple[str, str]
+"""What is missing, and how to get it."""
+
+STATUS: Mapping[str, str] = {
+    "paper": "runs here with the paper's data", "part": "runs here in part", "open": "runs here with --data open",
+    "missing": "cannot be run here", "no study": "not run here",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,70 +60,41 @@ class MissingRequirement:
         return f"{self.choice or 'every run'} needs {self.needs}"
 
 
-Need = tuple[str, str]
-"""What is missing, and how to get it."""
-
-
 @dataclass(frozen=True)
 class Listed:
     """A table or figure of a paper with what is missing here to run it, and in what the runs differ from the paper.
 
-    Attributes:
-        has_study: Whether silohash runs it.
-        partly: Whether some of its runs can be done here with the paper's data.
-        needs: What is missing for the others, or for all.
-        open: The sets that anyone may use -> what is missing of their files; empty if they are here.
+    The status is a key of `STATUS`. ``open`` has the sets that anyone may use, with what is missing of their files.
     """
 
     table: PaperTable
-    has_study: bool
-    partly: bool = False
-    needs: tuple[MissingRequirement, ...] = ()
+    status: str
+    needs: Sequence[MissingRequirement] = ()
     open: Mapping[str, str] = field(default_factory=dict)
-    differs: tuple[SettingDifference, ...] = ()
-
-    @property
-    def status(self) -> str:
-        """What can be run here: ``paper``, ``part``, ``open``, ``missing``, or ``no study``."""
-        if not self.has_study:
-            return "no study"
-        if self.partly:
-            return "part" if self.needs else "paper"
-        return "open" if not all(self.open.values()) else "missing"
+    differs: Sequence[SettingDifference] = ()
 
     def document(self) -> dict[str, Any]:
         """Return a JSON value."""
         return {
             "key": self.table.key, "title": self.table.title, "covers": list(self.table.item.covers),
-            "status": self.status, "needs": [asdict(need) for need in self.needs], "open": dict(self.open),
-            "differs": [asdict(one) for one in self.differs], "notes": list(self.table.paper.notes),
+            "status": self.status, "needs": list(map(asdict, self.needs)), "open": dict(self.open),
+            "differs": list(map(asdict, self.differs)), "notes": list(self.table.paper.notes),
         }  # fmt: skip
 
     def lines(self, *, in_detail: bool) -> list[str]:
         """Return lines of text; in detail, also how to get what is missing, and each difference."""
-        title = f"{self.table.key}: {self.table.title}"
-        if not self.has_study:
-            return [title, "  not run here"]
-        words = {
-            "paper": "runs here with the paper's data", "part": "runs here in part", "open": "runs here with --data open",
-            "missing": "cannot be run here",
-        }  # fmt: skip
-        lines = [title, f"  {words[self.status]}"]
+        lines = [f"{self.table.key}: {self.table.title}", f"  {STATUS[self.status]}"]
         if self.needs:
             lines.append(f"  missing: {'; '.join(dict.fromkeys(need.needs for need in self.needs))}")
         for name, missing in self.open.items():
-            lines.append(f"  --data open: {name}{f' ({missing})' if missing else ''}")
-        if not in_detail:
-            return [*lines, f"  differs from the paper in: {count_of(self.differs)}"]
-        lines += [f"  {need.remedy}" for need in self.needs if need.remedy]
-        return [*lines, *(f"  {one}" for one in self.differs), *(f"  {note}" for note in self.table.paper.notes)]
-
-
-def count_of(found: Sequence[SettingDifference]) -> str:
-    """Return how many settings differ, and how many of them the config cannot express, in words."""
-    keys = {one.key for one in found}
-    beyond = len([key for key in keys if key.startswith(BEYOND_CONFIG)])
-    return f"{len(keys) - beyond} settings, and {beyond} that cannot be set"
+            lines.append(f"  --data open: {name}{f' (missing: {missing})' if missing else ''}")
+        if in_detail:
+            lines += [f"  {need.remedy}" for need in self.needs if need.remedy]
+            return [*lines, *(f"  {one}" for one in (*self.differs, *self.table.paper.notes))]
+        keys = {one.key for one in self.differs}
+        beyond = sum(key.startswith(BEYOND_CONFIG) for key in keys)
+        counted = f"  differs from the paper in: {len(keys) - beyond} settings, and {beyond} that cannot be set"
+        return lines if self.status == "no study" else [*lines, counted]
 
 
 def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
@@ -125,20 +104,18 @@ def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
         UserError: If the study or what is stated about its settings is wrong.
     """
     if table.study_path is None:
-        return Listed(table, has_study=False)
+        return Listed(table, "no study")
     config = study_of(table, open_data=open_data)
-    needs = missing_requirements(config)
-    methods = [need for need in needs if need.is_method]
+    needs, status = missing_requirements(config), "missing"
+    sets = {choice.name: missing_of_data(_data_of(choice)) for choice in table.item.open}
     try:
-        partly = bool(without_missing(config, needs))
+        without_missing(config, needs)
+        status = "part" if needs else "paper"
     except NothingUsable:
-        partly = False
-    sets = {c.name: missing_of_data(DataConfig.model_validate(_data_of(c))) for c in table.item.open}
-    return Listed(
-        table, has_study=True, partly=partly, needs=tuple(needs),
-        open={name: need[0] if need else "" for name, need in sets.items()},
-        differs=tuple(differences(table.settings, without_missing(config, methods))),
-    )  # fmt: skip
+        status = "missing" if all(sets.values()) else "open"
+    built = without_missing(config, [need for need in needs if need.is_method])
+    found = {name: need[0] if need else "" for name, need in sets.items()}
+    return Listed(table, status, needs, found, differences(table.settings, built))
 
 
 def study_of(
@@ -155,11 +132,6 @@ def study_of(
     if smoke:
         config = cut_short(config)
     return config.model_copy(update={"set": {**config.set, **dict(map(read_override, overrides))}})
-
-
-def _data_of(choice: Choice) -> dict[str, Any]:
-    """Return the name and the path of a choice's data."""
-    return {key.partition(".")[2]: value for key, value in choice.set.items() if key in {"data.name", "data.path"}}
 
 
 def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
@@ -183,17 +155,6 @@ def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
     return methods + found
 
 
-def _missing_methods(config: StudyConfig) -> list[MissingRequirement]:
-    places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", config.base.set)]
-    places += [(axis.name, choice.name, choice.set) for axis in config.axes for choice in axis.choices]
-    return [
-        MissingRequirement(axis, name, f"{method} ({registry.family})", is_method=True)
-        for axis, name, values in places
-        for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS))
-        if isinstance(method := values.get(key), str) and method not in registry.names()
-    ]
-
-
 def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) -> StudyConfig:
     """Return a study without the choices that need something missing.
 
@@ -201,13 +162,13 @@ def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) 
         UserError: If no run is left; names what is missing and how to get it.
     """
     removed = {(requirement.axis, requirement.choice) for requirement in missing}
-    left = _with_choices(config, lambda axis: [c for c in axis.choices if (axis.name, c.name) not in removed])
-    empty = {"", *(axis.name for axis in left.axes if not axis.choices)}
+    axes = [_taken(axis, [c for c in axis.choices if (axis.name, c.name) not in removed]) for axis in config.axes]
+    empty = {"", *(axis.name for axis in axes if not axis.choices)}
     preventing = [requirement for requirement in missing if requirement.axis in empty]
     if preventing:
         remedies = dict.fromkeys(requirement.remedy for requirement in preventing if requirement.remedy)
         raise NothingUsable("\n".join([f"{config.title}: {'; '.join(map(str, preventing))}.", *remedies]))
-    return left
+    return _changed(config, axes)
 
 
 def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
@@ -218,46 +179,60 @@ def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
     """
     if not choices:
         raise NothingUsable(f"{config.title}: no data set that anyone may use takes the place of the paper's.")
-    axes = tuple(axis for axis in config.axes if axis.name != DATA)
+    others = [axis for axis in config.axes if axis.name != DATA]
     place = config.axis_names.index(DATA) if DATA in config.axis_names else 0
-    axis = Axis.model_validate({"name": DATA, "choice": [choice.model_dump() for choice in choices]})
-    other = _with_settings(config.model_copy(update={"axes": axes}), _without_data)
-    return _with_choices(
-        other.model_copy(update={"axes": (*other.axes[:place], axis, *other.axes[place:])}), lambda axis: axis.choices
-    )
+    other = _changed(config, others, _without_data)
+    sets = Axis.model_validate({"name": DATA, "choice": [choice.model_dump() for choice in choices]})
+    return _changed(other, [*other.axes[:place], sets, *other.axes[place:]])
 
 
 def cut_short(config: StudyConfig) -> StudyConfig:
-    """Return the same study with one seed, the first code length, a few items, narrow towers and two rounds of one epoch.
+    """Return the same study with one seed, one code length, a few items, narrow towers and two rounds of one epoch.
 
-    Its title says that its figures mean nothing. Protocols accept files that are not complete.
+    Of axes that a figure is drawn over, two choices are left. The title says that the figures mean nothing. Protocols
+    accept files that are not complete.
     """
-    short = _with_choices(config, lambda axis: axis.choices[: 1 if axis.key == BITS else None])
-    short = _with_settings(short, _narrowed)
-    return short.model_copy(
-        update={
-            "seeds": config.seeds[:1],
-            "title": f"{SMOKE_TITLE}: {config.title}",
-            "set": {**short.set, **SMOKE_SETTINGS},
-            "tune": config.tune and config.tune.model_copy(update={"trials": 1}),
-        }
-    )
+    axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
+    short = _changed(config, axes, _narrowed)
+    settings = {**short.set, **SMOKE_SETTINGS}
+    update = {"seeds": config.seeds[:1], "title": f"{SMOKE_TITLE}: {config.title}", "set": settings}
+    return short.model_copy(update=update)
 
 
 def missing_of_data(data: DataConfig) -> Need | None:
     """Return the files of a named data set that are missing here, and how to get them; None if there are all."""
     opener = ARCHIVES.resolve(data.name) if data.name in ARCHIVES.names() else None
-    folder = folder_of(data.name or "", str(data.options.get("root", "")))
+    what = f"the files of {data.name}"
     try:
         if isinstance(opener, Dataset):
+            folder = folder_of(opener.key, str(data.options.get("root", "")))
+            what = f"{what} (in {folder})"
             opener.layout(str(data.options.get("layout", AUTO)), folder)
             if texts := str(data.options.get("text_features", "")):
                 text_features_path(opener.key, folder, texts)
         if isinstance(opener, PackedSet):
             opener.file("")
     except UserError as error:
-        return f"the files of {data.name} (in {folder})", str(error)
+        return what, str(error)
     return None
+
+
+def _data_of(choice: Choice) -> DataConfig:
+    """Return the name or the path of a choice's data."""
+    return DataConfig.model_validate(
+        {key.partition(".")[2]: value for key, value in choice.set.items() if key in {"data.name", "data.path"}}
+    )
+
+
+def _missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+    places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", config.base.set)]
+    places += [(axis.name, choice.name, choice.set) for axis in config.axes for choice in axis.choices]
+    return [
+        MissingRequirement(axis, name, f"{method} ({registry.family})", is_method=True)
+        for axis, name, values in places
+        for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS))
+        if isinstance(method := values.get(key), str) and method not in registry.names()
+    ]
 
 
 def _needs(config: RunConfig) -> list[Need]:
@@ -276,37 +251,48 @@ def _common(needs: Sequence[Sequence[Need]]) -> list[Need]:
     return [need for need in needs[0] if all(need in other for other in needs)] if needs else []
 
 
-def _with_choices(config: StudyConfig, kept: Callable[[Axis], Sequence[Choice]]) -> StudyConfig:
-    """Return a study with some of its choices, and without the rules and comparisons that name others."""
-    axes = tuple(axis.model_copy(update={"choices": tuple(kept(axis))}) for axis in config.axes)
-    names = {axis.name: {choice.name for choice in axis.choices} for axis in axes}
-    rules = tuple(
-        rule
-        for rule in config.where
-        if all(choice in names[axis] for axis, choice in rule.choices.items() if axis in names)
-    )
-    against = {
-        axis: tuple(choice for choice in chosen if choice in names[axis])
-        for axis, chosen in config.table.against.items()
+def _taken(axis: Axis, choices: Sequence[Choice]) -> Axis:
+    """Return an axis with some of its choices."""
+    values = axis.values and [v for v, c in zip(axis.values, axis.choices, strict=True) if c in choices]
+    return axis.model_copy(update={"choices": tuple(choices), "values": tuple(values)})
+
+
+def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
+    """Return the choices of an axis that a smoke test keeps. Those that figures name come first."""
+    most = 2 if any(axis.name in figure.drawn_over for figure in figures) else 1
+    if most == 1 and axis.key != BITS:
+        return axis.choices
+    named = [name for figure in figures for name in figure.only.get(axis.name, ())[:most]]
+    return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
+
+
+def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
+    """Return the figures that can be drawn of the choices of each axis."""
+    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
+    return tuple(one.restricted(names) for one in possible)
+
+
+def _changed(
+    config: StudyConfig, axes: Sequence[Axis], change: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> StudyConfig:
+    """Return a study with other axes and changed settings, without the rules and comparisons that name other choices."""
+
+    def changed(part: Any) -> Any:  # noqa: ANN401  the base, a choice or a rule
+        """Return a part of the study with changed settings."""
+        return part.model_copy(update={"set": change(part.set)})
+
+    names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}
+    rules = [r for r in config.where if all(c in names.get(axis, (c,)) for axis, c in r.choices.items())]
+    against = {axis: tuple(c for c in some if c in names.get(axis, ())) for axis, some in config.table.against.items()}
+    update = {
+        "axes": tuple(one.model_copy(update={"choices": tuple(map(changed, one.choices))}) for one in axes),
+        "base": changed(config.base),
+        "where": tuple(map(changed, rules)),
+        "set": change(config.set),
+        "figures": _drawn(config.figures, names),
+        "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
-    table = config.table.model_copy(update={"against": {axis: chosen for axis, chosen in against.items() if chosen}})
-    return config.model_copy(update={"axes": axes, "where": rules, "table": table})
-
-
-def _with_settings(config: StudyConfig, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> StudyConfig:
-    """Return a study with all of its settings changed."""
-    axes = tuple(
-        axis.model_copy(update={"choices": tuple(c.model_copy(update={"set": change(c.set)}) for c in axis.choices)})
-        for axis in config.axes
-    )
-    return config.model_copy(
-        update={
-            "axes": axes,
-            "base": config.base.model_copy(update={"set": change(config.base.set)}),
-            "where": tuple(rule.model_copy(update={"set": change(rule.set)}) for rule in config.where),
-            "set": change(config.set),
-        }
-    )
+    return config.model_copy(update=update)
 
 
 def _without_data(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,11 +300,17 @@ def _without_data(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _narrowed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with narrow towers, and protocols that accept files that are not complete."""
-    found = dict(values)
-    for key, value in values.items():
-        if key.startswith("model.") and isinstance(value, int) and value > SMOKE_WIDTH:
-            found[key] = SMOKE_WIDTH
-        if key == "data.protocol" and SCALED not in (parts := str(value).split("/")) and parts[0] != DEFAULT:
-            found[key] = f"{value}/{SCALED}"
+    """Return settings with narrow towers, some of a data set's items, and protocols that accept incomplete files."""
+    found = {key: _narrow(value) if key.startswith("model.widths") else value for key, value in values.items()}
+    parts = str(values.get("data.protocol", DEFAULT)).split("/")
+    if parts[0] != DEFAULT and SCALED not in parts:
+        found["data.protocol"] = "/".join([*parts, SCALED])
+    if benchmark(str(values.get("data.name"))):
+        found["data.options.sample"] = SMOKE_ITEMS
     return found
+
+
+def _narrow(value: Any) -> Any:  # noqa: ANN401  a width, or any table or list of widths
+    if isinstance(value, dict):
+        return {key: _narrow(inner) for key, inner in value.items()}
+    return [_narrow(inner) for inner in value] if isinstance(value, list) else min(value, SMOKE_WIDTH)

@@ -129,13 +129,13 @@ def summary(table: ResultTable) -> str:
     """Return a table as CSV with one row per cell: its choices, mean, interval, seeds, rank and conditions."""
     fields = list(next(iter(table.cells.values())).fields)
     lines = [[*cell.fields.values(), *(of(cell) for of in CELL_COLUMNS.values())] for cell in table.cells.values()]
-    return _csv([*fields, *CELL_COLUMNS], lines)
+    return csv_of([*fields, *CELL_COLUMNS], lines)
 
 
 def long_form(study: StudyResults) -> str:
     """Return every figure of every run as CSV: the study's axes, then the columns of a run's ``results.csv``."""
     axes = study.config.axis_names
-    return _csv(
+    return csv_of(
         [*(f"axis {axis}" for axis in axes), *COLUMNS],
         [[*(run.choices[axis] for axis in axes), *astuple(row)] for run in study.runs for row in run.rows],
     )
@@ -241,7 +241,7 @@ def _latex_head(table: ResultTable) -> list[str]:
     return lines or [" & ".join([*(escaped(name) for name in table.row_fields), ""]) + r" \\"]
 
 
-def _csv(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+def csv_of(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     """Return lines as CSV, in which texts are visible and no formulas."""
     return csv_table(
         [csv_cell(visible(value)) if isinstance(value, str) else value for value in line] for line in (columns, *lines)

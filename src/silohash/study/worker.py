@@ -11,8 +11,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,11 @@ def main() -> None:
 def answer(request: bytes) -> bytes:
     """Do the run of one request and return how it ended."""
     order: dict[str, Any] = json.loads(request)
-    code = attempt(Path(order["folder"]), order["config"], figures=order["figures"])
+    code = attempt(Path(order["folder"]), order["config"], figures=order["figures"], drawn=order["drawn"])
     return json.dumps({"code": code}).encode()
 
 
-def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
+def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool, drawn: Sequence[Mapping[str, Any]] = ()) -> int:
     """Call `train_or_resume` with all output going to the run's log. Return 0, 2 after a user's error, or 1 after another.
 
     Raises:
@@ -53,7 +52,7 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(log.fileno(), stream.fileno())
     try:
-        train_or_resume(folder, config, figures=figures)
+        train_or_resume(folder, config, figures=figures, drawn=drawn)
     except UserError as error:
         _print(str(error))
         return USER_ERROR
@@ -66,9 +65,12 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
     return 0
 
 
-def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
+def train_or_resume(
+    folder: Path, config: Mapping[str, Any], *, figures: bool, drawn: Sequence[Mapping[str, Any]] = ()
+) -> None:
     """Train a run, or resume it with its own config. Its peak memory is noted where the system measures it.
 
+    With ``figures``, the run is evaluated and keeps what the figures ``drawn`` need, given as in a study's file.
     A finished run does not keep its checkpoint, which is much larger than its model.
 
     Raises:
@@ -86,7 +88,6 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
         from silohash.training import experiment
 
         run = Run(folder)
-        load_optimizers()
         is_measured = start_measuring()
         observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
         if run.config_path.exists():
@@ -95,21 +96,14 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
             run = experiment.train(load_resolved(config), folder, observers=observers, notify=_print)
         if figures:
             from silohash.report.finish import finish_run
+            from silohash.study.figures import Figure
+            from silohash.study.run_data import store
 
             finish_run(run)
+            store(run, [Figure.model_validate(figure) for figure in drawn])
             shutil.rmtree(run.checkpoint, ignore_errors=True)
         if is_measured and (peak := peak_bytes()) is not None:
             write_peak(run.memory_path, peak)
-
-
-@cache
-def load_optimizers() -> None:
-    """Load what the first step of an optimizer loads, so that the first run of a process is not charged with its time."""
-    import torch
-
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    torch.optim.AdamW([parameter]).step()
 
 
 def _print(text: str) -> None:

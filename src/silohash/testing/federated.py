@@ -79,17 +79,11 @@ def _learns(local: str, name: str, *, held: Held, single: bool) -> None:
 
 
 def _is_deterministic(local: str, name: str) -> None:
-    first, again, wired, folded = (
-        run_loop(prepared_inputs(local, name, SIZES), **options)
-        for options in ({}, {}, {"wire": True}, {"held_bytes": 0})
+    first, wired, folded = (
+        run_loop(prepared_inputs(local, name, SIZES), **options) for options in ({}, {"wire": True}, {"held_bytes": 0})
     )
-    others = {
-        "when it is repeated": again,
-        "if messages are sent through bytes": wired,
-        "if updates are not held in memory": folded,
-    }
-    for how, other in others.items():
-        _require_same_state(first, other, how)
+    _require_same_state(first, wired, "when it is repeated with messages that are sent through bytes")
+    _require_same_state(first, folded, "when it is repeated with updates that are not held in memory")
 
 
 def _require_same_state(first: RunState, other: RunState, how: str) -> None:

@@ -18,6 +18,7 @@ from silohash import __version__
 from silohash.base import seeds
 from silohash.base.errors import (
     LabelsNeeded,
+    MissingFile,
     ModalityNeeded,
     NoEffect,
     OutOfRange,
@@ -51,7 +52,7 @@ from silohash.run.folder import ENVIRONMENT, Run, archive_of
 from silohash.run.model.network_saving import save_networks
 from silohash.run.model.onnx_graph import COMPARED_ITEMS, onnx_files
 from silohash.run.model.trained import TrainedModel
-from silohash.run.model.word_start import VECTORS, install_word_vectors
+from silohash.run.model.word_start import GIVE_ANOTHER, VECTORS, install_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, InProcess, Limits, SiloResult, SiloTask
@@ -109,6 +110,9 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
         notify(remark)
     if config.exchange.privacy is not None:
         check_private_model(prepared.resolved, prepared.spec)
+    vectors = config.features.text.get("vectors")
+    if vectors and not Path(str(vectors)).is_file():
+        raise MissingFile(f"{vectors} is missing. {GIVE_ANOTHER}")
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run

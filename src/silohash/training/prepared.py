@@ -43,6 +43,7 @@ from silohash.methods.local.base import ClosedForm, SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import published_weights
 from silohash.models.specs import ModelSpec
+from silohash.models.tower_specs import tower_spec
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import RunConfig
 from silohash.run.model.trained import TrainedModel, deployed_weights
@@ -53,7 +54,6 @@ from silohash.training.checks import (
     towers_of_few_silos,
     unreleased_classes,
 )
-from silohash.training.model_spec import model_spec, networks_of
 from silohash.training.updates.chain import Chain, Link, Screening
 from silohash.training.updates.compression import Compression
 from silohash.training.updates.encryption import KEY, SiloKey
@@ -148,6 +148,33 @@ def fit_featurizers(
             )
         fitted[modality] = featurizer.fitted(add_statistics(parts))
     return fitted
+
+
+def model_spec(
+    featurizers: Mapping[Modality, Featurizer],
+    resolved: ResolvedConfig,
+    labels: int,
+    arrays: Arrays,
+    networks: Mapping[Modality, Mapping[str, Any]] | None = None,
+) -> ModelSpec:
+    """Return the structure of a model, given the number of labels, the inputs, if they are here, and known networks."""
+    model, known = resolved.config.model, networks or {}
+    return ModelSpec(
+        towers={
+            m: tower_spec(
+                m,
+                featurizer,
+                widths=model.widths.get(m, (model.hidden,)),
+                dropout=model.dropout,
+                backbone=model.of(m),
+                network=known.get(m),
+            )
+            for m, featurizer in featurizers.items()
+        },
+        classes=labels if resolved.needs_labels else 0,
+        class_head=resolved.federated.traits.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
+    )
 
 
 @dataclass(frozen=True)
@@ -337,7 +364,7 @@ def prepare(
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
-    fine_tuned = {} if networks else networks_of(spec)
+    fine_tuned = {} if networks else spec.networks
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,

@@ -25,7 +25,7 @@ from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
-from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
+from silohash.models.parameters import Optimizer, OptimizerPool, params_of, shared_arrays, to_array
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
@@ -282,25 +282,25 @@ def _optimizers(
     model: nn.Module,
     steps: Sequence[Step],
     pool: OptimizerPool,
-    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    make: Callable[[list[nn.Parameter]], Optimizer],
     rate: float,
-) -> dict[str, torch.optim.Optimizer]:
+) -> dict[str, Optimizer]:
     """Return the optimizer of each step, by the step's name, with the state of a new one.
 
     Steps that train the same parameters share their optimizer.
     """
-    made: dict[tuple[str, ...], torch.optim.Optimizer] = {}
+    made: dict[tuple[str, ...], Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
             made[step.parameters] = pool.optimizer(model, moving(model, step), make, rate)
     return {step.name: made[step.parameters] for step in steps}
 
 
-def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:
+def _auxiliary_optimizer(context: SiloContext, rate: float) -> Optimizer | None:
     """Move the federated method's networks to the device of the silo's items, and return their optimizer, or None."""
     device = context.data.has_image.device
     parameters = [p for network in context.auxiliary.values() for p in network.to(device).parameters()]
-    return torch.optim.Adam(parameters, lr=rate, fused=True) if parameters else None
+    return Optimizer(parameters, "adam", rate) if parameters else None
 
 
 def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBatch], PairBatch]]:
@@ -316,17 +316,15 @@ def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBa
     return rows_of(phase, data), lambda batch: replace(batch, row=torch.searchsorted(rows, batch.row))
 
 
-def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:
+def _step(terms: Terms, optimizer: Optimizer, settings: TrainConfig, means: _Means) -> None:
     """Take one optimizer step on the weighted sum of the terms, if there are any, and add the values to ``means``."""
     if not terms:
         return
     loss = reduce(torch.add, [value if weight == 1.0 else weight * value for weight, value in terms.values()])
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for parameter in parameters:  # `zero_grad` records itself for the profiler, which takes longer
-        parameter.grad = None
+    optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     if settings.clip_norm:
-        nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+        nn.utils.clip_grad_norm_(optimizer.parameters, settings.clip_norm)
     optimizer.step()
     means.add("loss", loss)
     for name, (_, value) in terms.items():
@@ -381,14 +379,10 @@ def learning_rate(
     return first * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
 
 
-def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> torch.optim.Optimizer:
-    """Return a fused optimizer for the parameters."""
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
-        )
-    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
+def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> Optimizer:
+    """Return an optimizer for the parameters."""
+    decay, momentum = settings.weight_decay, settings.momentum
+    return Optimizer(parameters, settings.optimizer, rate, weight_decay=decay, momentum=momentum)
 
 
 def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: int = 1) -> float:

@@ -412,13 +412,17 @@ def test_it_takes_pictures_only_and_needs_weights(user_file: Path, tmp_path: Pat
         make_network("cnnf", "image", {"weights": str(user_file)}).prepare(["a harbour"])
 
 
+def narrow_cnnf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Writes the file of a narrow CNN-F, which stands for the full one from now on."""
+    monkeypatch.setattr(cnnf, "CNNF", partial(CNNF, **SMALL))
+    monkeypatch.setattr(cnnf, "WIDTH", SMALL["width"])
+    return write_mat(folder / "imagenet-vgg-f.mat", small())
+
+
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a narrow CNN-F, which stands for the full one."""
-    narrow = partial(CNNF, **SMALL)
-    monkeypatch.setattr(cnnf, "CNNF", narrow)
-    monkeypatch.setattr(cnnf, "WIDTH", SMALL["width"])
-    return write_mat(tmp_path / "imagenet-vgg-f.mat", small())
+    """The file of a narrow CNN-F."""
+    return narrow_cnnf(tmp_path, monkeypatch)
 
 
 def painted_archive(folder: Path, count: int = 24) -> Path:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from silohash.models.parameters import (
+    Optimizer,
     OptimizerPool,
     buffers_of,
     check_fit,
@@ -116,20 +117,47 @@ def test_buffers_are_the_arrays_that_are_not_trained() -> None:
 
 
 KINDS = {
+    "adam": lambda parameters: Optimizer(parameters, "adam", 0.1, weight_decay=0.01, momentum=0.9),
+    "adamw": lambda parameters: Optimizer(parameters, "adamw", 0.1, weight_decay=0.01),
+    "sgd": lambda parameters: Optimizer(parameters, "sgd", 0.1, weight_decay=0.01, momentum=0.9),
+    "plain sgd": lambda parameters: Optimizer(parameters, "sgd", 0.1),
+}
+OF_TORCH = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1, weight_decay=0.01, fused=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.01, fused=True),
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, fused=True),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01, momentum=0.9, fused=True),
+    "plain sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True),
 }
 
 
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, steps: int = 3) -> list[torch.Tensor]:
-    """Return the parameters after steps on random gradients."""
+def trained(
+    model: nn.Module, optimizer: Optimizer | torch.optim.Optimizer, seed: int, steps: int = 3, without: str = ""
+) -> list[torch.Tensor]:
+    """Return the parameters after steps on random gradients. One parameter may be without in the last step."""
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        for parameter in model.parameters():
-            parameter.grad = torch.randn(parameter.shape, generator=generator)
+    for step in range(steps):
+        for name, parameter in model.named_parameters():
+            gradient = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = None if step == steps - 1 and name == without else gradient
         optimizer.step()
     return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("without", ["", "weight", "bias"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_optimizers_step_like_those_of_torch(kind: str, without: str) -> None:
+    model = nn.Linear(4, 3)
+    other = copy.deepcopy(model)
+    found = trained(model, KINDS[kind](model.parameters()), 1, without=without)
+    expected = trained(other, OF_TORCH[kind](other.parameters()), 1, without=without)
+    assert all(torch.equal(one, two) for one, two in zip(found, expected, strict=True))
+
+
+def test_a_parameter_without_gradients_keeps_its_value() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    for kind in KINDS.values():
+        kind([weight]).step()
+    assert weight.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -152,12 +180,13 @@ def test_the_state_of_adam_is_used_again_with_the_learning_rate_of_the_round() -
     names = dict(model.named_parameters())
     first = pool.optimizer(model, names, KINDS["adamw"], 0.1)
     trained(model, first, 0)
-    memory = first.state[model.weight]["exp_avg"].data_ptr()
+    memory = [value.data_ptr() for value in first.state[model.weight]]
+    assert all(value.any() for value in first.state[model.weight])
     again = pool.optimizer(model, names, KINDS["adamw"], 0.05)
     assert again is first
-    assert again.param_groups[0]["lr"] == 0.05
-    assert again.state[model.weight]["exp_avg"].data_ptr() == memory
-    assert not again.state[model.weight]["exp_avg"].any()
+    assert again.learning_rate == 0.05
+    assert [value.data_ptr() for value in again.state[model.weight]] == memory
+    assert not any(value.any() for value in again.state[model.weight])
 
 
 def test_other_parameters_have_another_optimizer() -> None:

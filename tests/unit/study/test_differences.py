@@ -14,7 +14,6 @@ from silohash.study.differences import (
     differences,
     differences_table,
     shown,
-    unused_statements,
 )
 
 METHODS = [
@@ -137,15 +136,6 @@ def test_keys_that_do_not_exist_are_refused(key):
         return
     with pytest.raises(UnknownName):
         differences(stated(key, 1), study())
-
-
-def test_statements_about_no_run_are_found():
-    config, other = study(), study(**{"partition.kind": "dirichlet", "partition.beta": 0.5})
-    assert unused_statements(stated("partition.beta", 0.5), [config]) == ["partition.beta"]
-    assert unused_statements(stated("partition.beta", 0.5), [config, other]) == []
-    assert unused_statements(stated("federated.temprature", 0.5), [config]) == ["federated.temprature"]
-    assert unused_statements(stated("train.batch", 1, where={"metod": "MOON"}), [config]) == ["train.batch"]
-    assert unused_statements(stated("paper.x", 1), [config]) == []
 
 
 def test_table_of_differences():

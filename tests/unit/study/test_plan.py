@@ -13,6 +13,7 @@ import pytest
 
 from silohash.base.errors import ConflictingOptions, RepeatedValue, UnknownName, UnsuitableMeasure, UserError, WrongForm
 from silohash.study.config import load_study, make_study
+from silohash.study.figures import KINDS
 from silohash.study.plan import folder_name, planned_runs, read_best, selected
 from silohash.study.tuning import searches
 from tests.studies import study_of, tiny_study
@@ -183,12 +184,12 @@ def test_baselines_are_the_runs_that_they_should_be() -> None:
 
 def test_study_of_the_documents_is_one() -> None:
     page = (REPOSITORY / "docs" / "how-to" / "studies.md").read_text(encoding="utf-8")
-    first, tuning, tuned, plots = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
-    value = first | tuning | plots
+    first, tuning, tuned, figures = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
+    value = first | tuning | figures
     value["base"]["set"] = {"evaluate.validation": 0.1}
     config = make_study(value, where="studies.md", folder=REPOSITORY / "recipes")
     assert len(planned_runs(config)) == 2 * 3 * 3
-    assert config.plots.over == ("rounds", "seconds")
+    assert {figure.kind for figure in config.figures} == set(KINDS) - {"seconds"}
     assert config.tune is not None
     assert [search.name for search in searches(config, config.tune)] == ["Local", "FedAvg"]
     assert make_study(first | tuned, where="studies.md").tuned_axes == ("method",)

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
 
 import matplotlib.image
 import numpy as np
 import pytest
 
+from silohash.base.errors import NotMeasured
 from silohash.base.files import write_json
-from silohash.measure.evaluation import RadiusCurve
-from silohash.report.style import INK, drawing
-from silohash.run.events import SiloRecord
+from silohash.report.style import drawing
 from silohash.run.folder import Run
-from silohash.study.config import Plots
-from silohash.study.plots import (
-    CURVES,
-    PLACES,
-    PLOTS,
-    draw_band,
-    draw_heat_map,
-    draw_precision,
-    plots_of,
-    write_plots,
-)
+from silohash.study.figures import Figure
+from silohash.study.plots import PLOTS, plotters, write_plots
 from tests.synthetic_studies import axis, records, synthetic_study
 
 MEANS = {"Local": 0.4, "FedAvg": 0.6}
@@ -34,6 +23,16 @@ BITS = axis("bits", "16", "32", "128", key="local.bits")
 
 def value(choices, seed, task):
     return MEANS.get(choices.get("method"), 0.5) + 0.001 * int(choices.get("bits", 0)) + 0.02 * seed
+
+
+def plots_of(study):
+    """Returns the plots of all figures of a study."""
+    return [plot for plotter in plotters(study) for plot in plotter.plots()]
+
+
+def drawing_of(study, *figures):
+    """Returns a study that asks for figures."""
+    return replace(study, config=study.config.model_copy(update={"figures": figures}))
 
 
 def panels(study, name, look):
@@ -109,9 +108,9 @@ def test_no_validation_no_panel_for_it():
 
 def test_relative_loss_over_seconds():
     study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
-    chosen = Plots(curves=("validation", "relative loss"), over=("seconds", "rounds"))
-    study = replace(study, config=study.config.model_copy(update={"plots": chosen}))
-    assert [plot.name for plot in plots_of(study)] == ["seconds", "rounds", "figures-GG_PG"]
+    names = ("validation", "relative loss")
+    study = drawing_of(study, Figure(kind="seconds", curves=names), Figure(kind="rounds", curves=names))
+    assert [plot.name for plot in plots_of(study)] == ["seconds", "rounds"]
     titles = panels(study, "seconds", lambda axes: (axes.get_title(loc="left"), axes.get_xlabel()))
     assert titles == [
         ("Validation score", "seconds of training"), ("Loss relative to round 1", "seconds of training"),
@@ -124,22 +123,40 @@ def test_relative_loss_over_seconds():
 def test_loss_is_drawn_where_no_other_curve_is_known():
     study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
     bare = tuple(replace(record, validation=None) for record in records(3))
-    config = study.config.model_copy(update={"plots": Plots(curves=("validation",))})
-    study = replace(study, config=config, runs=tuple(replace(run, rounds=bare) for run in study.runs))
+    study = drawing_of(study, Figure(kind="rounds", curves=("validation",)))
+    study = replace(study, runs=tuple(replace(run, rounds=bare) for run in study.runs))
     assert panels(study, "rounds", lambda axes: axes.get_title(loc="left")) == ["Training loss"]
 
 
 def test_precision_over_recall_of_the_stored_curves(tmp_path):
     study = synthetic_study(METHODS, value=value, evaluations=("GG",), missing=lambda choices, seed: seed == 1)
-    assert [plot.name for plot in plots_of(study)] == ["rounds", "figures-GG_PG"]
     runs = [replace(run, folder=tmp_path / run.choices["method"]) for run in study.runs]
     stored = [{"task": "i2t", "precision": [None, 0.75, 0.5], "recall": [0.0, 0.25, 1.0], "prior": 0.5}]
+    write_json(Run(runs[0].folder).curves_path, [])
     write_json(Run(runs[1].folder).curves_path, stored)
-    config = study.config.model_copy(update={"plots": Plots(precision_recall=True)})
-    study = replace(study, config=config, runs=tuple(runs))
-    assert [plot.name for plot in plots_of(study)] == ["rounds", "precision-recall", "figures-GG_PG"]
-    lines = panels(study, "precision-recall", lambda axes: [line.get_xydata().tolist() for line in axes.lines])
-    assert lines == [[[[0.25, 0.75], [1.0, 0.5]]], []]
+    study = drawing_of(replace(study, runs=tuple(runs)), Figure(kind="precision_recall"))
+    assert [plot.name for plot in plots_of(study)] == ["precision-recall"]
+    found = panels(study, "precision-recall", lambda axes: [line.get_xydata().tolist() for line in axes.lines])
+    assert found == [[[[0.25, 0.75], [1.0, 0.5]]], []]
+    write_plots(study, tmp_path)
+    numbers = (tmp_path / PLOTS / "precision-recall.csv").read_text().splitlines()
+    assert numbers == [
+        "method,seed,curve,recall,precision",
+        *(f"FedAvg,0,A picture finds texts,{point}" for point in ("0.0,nan", "0.25,0.75", "1.0,0.5")),
+    ]
+
+
+def test_a_run_without_stored_curves_is_named_and_other_figures_are_drawn(tmp_path):
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",))
+    runs = tuple(replace(run, folder=tmp_path / f"{run.choices['method']}-{run.seed}") for run in study.runs)
+    study = drawing_of(replace(study, runs=runs), Figure(kind="precision_recall"), Figure(kind="methods"))
+    written, (error,) = write_plots(study, tmp_path)
+    assert isinstance(error, NotMeasured)
+    assert str(tmp_path / "Local-0") in str(error)
+    assert [path.name for path in written] == [f"methods-GG_PG.{suffix}" for suffix in ("svg", "png", "csv")]
+    for run in runs:
+        write_json(Run(run.folder).curves_path, [])
+    assert "needs labels" in str(write_plots(study, tmp_path)[1][0])
 
 
 def test_numbers_give_panels_and_names_give_plots():
@@ -154,8 +171,8 @@ def test_numbers_give_panels_and_names_give_plots():
 
 def test_methods_side_by_side_without_an_axis_of_numbers():
     study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
-    assert [plot.name for plot in plots_of(study)] == ["rounds", "figures-GG_PG"]
-    dots = panels(study, "figures-GG_PG", lambda axes: [line.get_xdata()[0] for line in axes.lines])
+    assert [plot.name for plot in plots_of(study)] == ["rounds", "methods-GG_PG"]
+    dots = panels(study, "methods-GG_PG", lambda axes: [line.get_xdata()[0] for line in axes.lines])
     assert dots == [[0.4, 0.6]] * 2
 
 
@@ -165,18 +182,16 @@ def test_a_sweep_without_methods_is_one_line():
     assert [len(lines) for lines in panels(study, "over-train.learning_rate-GG_PG", curves)] == [1, 1]
 
 
-def test_two_axes_give_a_heat_map_per_combination_of_the_others():
+def test_two_axes_give_a_map_per_combination_of_the_others():
     mu, phi = axis("mu", "0.2", "0.8", key="federated.mu"), axis("phi", "0.3", "0.5", "0.7", key="federated.phi")
     study = synthetic_study(
         axis("data", "glyphs", "coco18"), mu, phi, BITS, evaluations=("GG",),
         value=lambda choices, seed, task: float(choices["mu"]) / 10 + float(choices["phi"]) / 100 + 0.02 * seed,
         missing=lambda choices, seed: choices["data"] == "coco18" and choices["bits"] != "16",
     )  # fmt: skip
-    plots = Plots(heat_map=("phi", "mu"), over=())
-    study = replace(study, config=study.config.model_copy(update={"plots": plots}))
-    names = [f"heat-map-glyphs-bits_{bits}-GG_PG" for bits in (16, 32, 128)]
-    over = [plot.name for plot in plots_of(study) if plot.name.startswith("over-bits")]
-    assert [plot.name for plot in plots_of(study)] == [*names, "heat-map-coco18-bits_16-GG_PG", *over]
+    study = drawing_of(study, Figure(kind="surface", axes=("phi", "mu")))
+    names = [f"surface-glyphs-bits_{bits}-GG_PG" for bits in (16, 32, 128)]
+    assert [plot.name for plot in plots_of(study)] == [*names, "surface-coco18-bits_16-GG_PG"]
     fields = panels(study, names[0], lambda axes: np.asarray(axes.images[0].get_array()))
     assert len(fields) == 2
     assert fields[0] == pytest.approx(np.array([[0.033, 0.093], [0.035, 0.095], [0.037, 0.097]]))
@@ -198,114 +213,27 @@ def test_each_measure_has_plots_where_it_was_measured():
 
 def test_nothing_finished_nothing_drawn(tmp_path):
     study = synthetic_study(METHODS, missing=lambda choices, seed: True)
-    assert write_plots(study, tmp_path) == []
+    assert write_plots(study, tmp_path) == ([], [])
 
 
 def test_plots_of_an_earlier_layout_go_and_files_of_others_stay(tmp_path):
     one = synthetic_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",))
-    before = {path.name for path in write_plots(one, tmp_path)}
+    before = {path.name for path in write_plots(one, tmp_path)[0]}
     (tmp_path / PLOTS / "mine.svg").write_text("mine")
     rates = axis("train.learning_rate", "0.0001", "0.01", key="train.learning_rate")
-    after = {path.name for path in write_plots(synthetic_study(rates, evaluations=("GG",)), tmp_path)}
+    after = {path.name for path in write_plots(synthetic_study(rates, evaluations=("GG",)), tmp_path)[0]}
     assert before - after
     assert {path.name for path in (tmp_path / PLOTS).glob("[!.]*")} == {"mine.svg", *after}
 
 
 def test_same_study_same_bytes(tmp_path):
     study = synthetic_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",), title="A & B")
-    first = write_plots(study, tmp_path / "a")
-    second = write_plots(study, tmp_path / "b")
-    assert [path.name for path in first] == ["rounds.svg", "rounds.png", "figures-GG_PG.svg", "figures-GG_PG.png"]
+    first, _ = write_plots(study, tmp_path / "a")
+    second, _ = write_plots(study, tmp_path / "b")
+    assert [path.name for path in first] == [
+        f"{name}.{suffix}" for name in ("rounds", "methods-GG_PG") for suffix in ("svg", "png", "csv")
+    ]
     assert first[0].parent == tmp_path / "a" / PLOTS
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     shown = matplotlib.image.imread(first[1])[..., :3]
     assert 0.005 < (shown.min(axis=2) < 0.9).mean() < 0.5
-
-
-def axes_with(draw):
-    """Draws on an empty panel and returns the panel and the result."""
-    with drawing(4.0, 3.0) as figure:
-        axes = figure.subplots()
-        return axes, draw(axes)
-
-
-def test_values_of_each_curve():
-    rounds = records(3)
-    (_, losses), (_, relative), (_, validations) = CURVES["loss"], CURVES["relative loss"], CURVES["validation"]
-    assert losses(rounds) == pytest.approx([2.0, 1.0, 2 / 3])
-    assert relative(rounds) == pytest.approx([1.0, 0.5, 1 / 3])
-    assert validations(rounds) == pytest.approx([0.3, 0.4, 0.5])
-
-
-def test_rounds_without_a_loss_or_a_score():
-    first, *others = records(3)
-    rounds = [replace(first, loss=None, validation=None), *others]
-    assert CURVES["loss"][1](rounds) == pytest.approx([nan, 1.0, 2 / 3], nan_ok=True)
-    assert CURVES["validation"][1](rounds) == pytest.approx([nan, 0.4, 0.5], nan_ok=True)
-    assert np.isnan(CURVES["relative loss"][1](rounds)).all()
-    assert np.isnan(CURVES["relative loss"][1]([replace(first, loss=0.0), *others])).all()
-    assert CURVES["relative loss"][1]([]) == []
-
-
-def test_places_over_rounds_and_over_the_training_of_all_silos():
-    silos = [SiloRecord("a", 1, 0.0, 1.5), SiloRecord("b", 1, 0.0, 0.25)]
-    rounds = [replace(record, silos=silos) for record in records(3)]
-    assert PLACES["rounds"][1](rounds) == [1.0, 2.0, 3.0]
-    assert PLACES["seconds"][1](rounds) == [1.75, 3.5, 5.25]
-
-
-def test_band_is_the_mean_between_the_extremes_of_common_rounds():
-    places, curves = [[1.0, 2.0, 3.0], [3.0, 4.0]], [[1.0, 2.0, 9.0], [3.0, 2.5]]
-    axes, _ = axes_with(lambda axes: draw_band(axes, places, curves, 0))
-    (line,) = axes.lines
-    assert line.get_xdata() == pytest.approx([2.0, 3.0])
-    assert line.get_ydata() == pytest.approx([2.0, 2.25])
-    (band,) = axes.collections
-    assert band.get_datalim(axes.transData).extents == pytest.approx([2.0, 1.0, 3.0, 3.0])
-    alone, _ = axes_with(lambda axes: draw_band(axes, places[:1], curves[:1], 0))
-    assert (len(alone.lines), len(alone.collections)) == (1, 0)
-
-
-@pytest.mark.parametrize("curves", [[], [[nan, nan]]])
-def test_nothing_to_draw(curves):
-    axes, _ = axes_with(lambda axes: draw_band(axes, [[1.0, 2.0]] * len(curves), curves, 0))
-    assert len(axes.lines) == 0
-
-
-def test_precision_over_recall_is_a_mean_per_radius():
-    one = RadiusCurve("i2t", (nan, 0.8, 0.5), (0.0, 0.2, 1.0), name="a")
-    other = RadiusCurve("i2t", (1.0, 0.6, 0.5), (0.1, 0.4, 1.0), name="a")
-    axes, drawn = axes_with(lambda axes: draw_precision(axes, [one, other], 0))
-    assert drawn
-    (line,) = axes.lines
-    assert line.get_xdata() == pytest.approx([0.3, 1.0])
-    assert line.get_ydata() == pytest.approx([0.7, 0.5])
-
-
-@pytest.mark.parametrize("curves", [[], [RadiusCurve("i2t", (nan,), (0.0,), name="a")]])
-def test_no_precision_to_draw(curves):
-    axes, drawn = axes_with(lambda axes: draw_precision(axes, curves, 0))
-    assert not drawn
-    assert len(axes.lines) == 0
-
-
-def test_heat_map_has_a_color_and_a_number_per_figure_and_a_frame_around_the_highest():
-    values = np.array([[0.2, 0.5, nan], [0.3, 0.25, 0.4]])
-    axes, _ = axes_with(lambda axes: draw_heat_map(axes, values, ["0.2", "0.8"], ["a", "b", "c"]))
-    assert [[tick.get_text() for tick in ticks] for ticks in (axes.get_yticklabels(), axes.get_xticklabels())] == [
-        ["0.2", "0.8"], ["a", "b", "c"],
-    ]  # fmt: skip
-    assert [(text.get_position(), text.get_text(), text.get_color()) for text in axes.texts] == [
-        ((0, 0), "0.200", INK), ((1, 0), "0.500", "white"), ((0, 1), "0.300", INK), ((1, 1), "0.250", INK),
-        ((2, 1), "0.400", "white"),
-    ]  # fmt: skip
-    (frame,) = axes.patches
-    assert frame.get_xy() == (0.5, -0.5)
-    (shown,) = axes.images
-    assert shown.get_array().mask.tolist() == [[False, False, True], [False, False, False]]
-
-
-def test_heat_map_without_figures_has_names_only():
-    axes, _ = axes_with(lambda axes: draw_heat_map(axes, np.full((1, 2), nan), ["1"], ["2", "3"]))
-    assert (len(axes.texts), len(axes.patches)) == (0, 0)
-    assert len(axes.get_xticklabels()) == 2

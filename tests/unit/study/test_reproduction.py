@@ -38,6 +38,7 @@ against = { data = ["Wiki"] }
 "local.name" = "dcmh"
 "data.modality" = "image"
 "model.hidden" = 4096
+"model.widths" = { text = [8192, 4096] }
 [[axis]]
 name = "method"
 choice = [{ name = "FedAvg" }, { name = "Local", set = { "federated.name" = "local" } }]
@@ -202,9 +203,64 @@ def test_a_smoke_test_is_cut_short(table):
     assert [dict(rule.choices) for rule in short.where] == [{"data": "Wiki", "method": "FedAvg"}]
     for run in planned_runs(short):
         assert (run.config.federated.rounds, run.config.federated.local_epochs) == (2, 1)
-        assert run.config.model.hidden == 32
+        assert (run.config.model.hidden, run.config.model.widths) == (32, {"text": (32, 32)})
         assert run.config.data.protocol in {"feduch/scaled", "fedcafe/drawn/scaled"}
+        assert run.config.data.options == {"sample": 400}
     assert cut_short(short).axis("data") == short.axis("data")  # a protocol is scaled once
+
+
+def test_a_shortened_axis_is_written_as_it_is(table, tmp_path):
+    short = study_of(table, smoke=True)
+    (tmp_path / "again.toml").write_text(short.to_toml(), encoding="utf-8")
+    assert load_study(tmp_path / "again.toml").axis("bits").choices == short.axis("bits").choices
+
+
+def test_figures_keep_what_they_are_drawn_over():
+    study = make_study(
+        {
+            "base": {"set": {"data.name": "glyphs"}},
+            "axis": [
+                {"name": "bits", "key": "local.bits", "values": [16, 32, 64]},
+                {"name": "rate", "key": "train.learning_rate", "values": [0.1, 0.2, 0.3, 0.4]},
+                {"name": "batch", "key": "train.batch", "values": [8, 16, 32]},
+            ],
+            "figures": [
+                {"kind": "axis", "axis": "rate", "only": {"bits": ["64"], "rate": ["0.2", "0.3", "0.4"]}},
+                {"kind": "precision_recall"},
+            ],
+        },
+        where="a study",
+    )
+    short = cut_short(study)
+    assert [[choice.name for choice in axis.choices] for axis in short.axes] == [
+        ["64"], ["0.2", "0.3"], ["8", "16", "32"]
+    ]  # fmt: skip
+    assert [figure.only for figure in short.figures] == [{"bits": ("64",), "rate": ("0.2", "0.3")}, {}]
+    (left,) = without_missing(
+        study,
+        [MissingRequirement("rate", f"0.{n}", "luck") for n in (1, 2, 3)] + [MissingRequirement("bits", "64", "x")],
+    ).figures
+    assert left.kind == "precision_recall"
+    on_bits = without_missing(study, [MissingRequirement("bits", "64", "x")]).figures[0]
+    assert on_bits.only == {"rate": ("0.2", "0.3", "0.4")}
+    bits = make_study(
+        {
+            "base": {"set": {"data.name": "glyphs"}},
+            "axis": [{"name": "bits", "key": "local.bits", "values": [16, 32, 64]}],
+            "figures": [{"kind": "axis", "axis": "bits"}],
+        },
+        where="a study",
+    )
+    assert [choice.name for choice in cut_short(bits).axes[0].choices] == ["16", "32"]
+
+
+def test_widths_are_narrowed(table):
+    widths = {"model.widths": {"image": [4096], "text": [8192, 16]}, "model.widths.image": [64], "model.hidden": 4096}
+    base = table.study().base.model_copy(update={"set": widths})
+    short = cut_short(table.study().model_copy(update={"base": base}))
+    assert short.base.set["model.widths"] == {"image": [32], "text": [32, 16]}
+    assert short.base.set["model.widths.image"] == [32]
+    assert short.set["model.hidden"] == 32
 
 
 def test_settings_of_the_user_win(table):
@@ -236,11 +292,11 @@ def test_a_listing_says_what_runs_here(table, tmp_path):
 def test_a_listing_of_open_data_compares_that(table):
     found = listed(table, open_data=True)
     assert found.status == "paper"
-    assert found.differs == tuple(differences(table.settings, on_open_data(table.study(), OPEN)))
+    assert found.differs == differences(table.settings, on_open_data(table.study(), OPEN))
 
 
 def test_what_has_no_study_is_listed(table, tmp_path):
     (tmp_path / "some-table1.toml").unlink()
     found = listed(table)
     assert found.status == "no study"
-    assert found.lines(in_detail=True) == ["some/table1: A paper, table 1: all", "  not run here"]
+    assert found.lines(in_detail=False) == ["some/table1: A paper, table 1: all", "  not run here"]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from silohash.base.errors import InUse, UserError, WrongValue
 from silohash.base.memory import read_peak
@@ -37,8 +36,8 @@ def separate_streams(folder: Path) -> Iterator[None]:
 def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> list[Any]:
     calls: list[Any] = []
 
-    def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
-        calls.append((folder, config, figures))
+    def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool, drawn: list[Any]) -> None:
+        calls.append((folder, config, figures, *drawn))
         os.write(sys.stdout.fileno(), b"from a library\n")
         if error is not None:
             raise error
@@ -48,7 +47,9 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> 
 
 
 def request(folder: Path) -> bytes:
-    return json.dumps({"folder": str(folder), "config": {"seed": 3}, "figures": False}).encode()
+    return json.dumps(
+        {"folder": str(folder), "config": {"seed": 3}, "figures": False, "drawn": [{"kind": "tsne"}]}
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_code_and_log_of_a_run(
     folder = tmp_path / "runs" / "a"
     with separate_streams(tmp_path):
         assert json.loads(worker.answer(request(folder))) == {"code": code}
-    assert calls == [(folder, {"seed": 3}, False)]
+    assert calls == [(folder, {"seed": 3}, False, {"kind": "tsne"})]
     lines = (folder / "log.txt").read_text().splitlines()
     assert (lines[0], lines[-1]) == ("from a library", last)
     with separate_streams(tmp_path):
@@ -121,26 +122,6 @@ def test_a_finished_run_keeps_its_model_and_figures_without_a_checkpoint(tmp_pat
     assert run.results_path.read_bytes() == figures
     assert run.rounds_path.read_bytes() == rounds
     assert (run.model_folder / "model.json").stat().st_mtime_ns == model, "it is evaluated again, not trained again"
-
-
-@pytest.mark.whole_run
-def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = torch.get_rng_state()
-    worker.load_optimizers.__wrapped__()
-    assert torch.equal(torch.get_rng_state(), before)
-    calls: list[str] = []
-    monkeypatch.setattr(worker, "load_optimizers", lambda: calls.append("load"))
-    monkeypatch.setattr("silohash.run.config.load.load_resolved", lambda config: config)
-
-    def train(config: Mapping[str, Any], folder: Path, **options: Any) -> Run:
-        calls.append("train")
-        return Run(folder)
-
-    monkeypatch.setattr("silohash.training.experiment.train", train)
-    worker.train_or_resume(tmp_path, {}, figures=False)
-    assert calls == ["load", "train"]
 
 
 @pytest.mark.whole_run

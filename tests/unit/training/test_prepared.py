@@ -294,6 +294,9 @@ def test_towers_fit_the_vectors(tmp_path) -> None:
     assert (towers["text"].kind, towers["text"].shape, towers["text"].scale) == ("mlp", (64,), 2.0)
     assert towers["image"].hidden == 16
     assert prepared.spec.classes == 6
+    widths = {"text": [24, 12]}
+    wide, _ = inputs(archive, tmp_path, model={"widths": widths}, features={"image": {"kind": "pixels", "size": 16}})
+    assert {m: (t.layers, t.hidden) for m, t in wide.spec.towers.items()} == {"image": ((), 16), "text": ((24,), 12)}
     given = made_up_archive(100, text=None)
     assert list(inputs(given, tmp_path)[0].spec.towers) == ["image"]
     assert pixel_statistics({}) == {}

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from silohash.base.errors import FilesDiffer, MissingFile, UnknownName, UnknownOption, UserError
+from silohash.base.errors import FilesDiffer, MissingFile, OutOfRange, UnknownName, UnknownOption, UserError
 from silohash.base.files import digest_arrays, digest_json, read_json, read_npy
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows
@@ -30,7 +30,7 @@ from silohash.data.regions import Regions
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 AUTO = "auto"
-OPTIONS = ("root", "layout", "protocol", "seed", "text_features")
+OPTIONS = ("root", "layout", "protocol", "seed", "sample", "text_features")
 """Options of every data set; each layout's reader has more."""
 
 Option: TypeAlias = "str | int | float | bool | None"
@@ -178,6 +178,7 @@ class Dataset:
         layout: str = AUTO,
         protocol: str = "",
         seed: int = 0,
+        sample: int = 0,
         text_features: str = "",
         **reader: Option,
     ) -> Archive:
@@ -185,24 +186,29 @@ class Dataset:
 
         The files are in ``root``, by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``. Without names, the first
         complete layout and the usual protocol are taken. The seed of rows that a protocol draws is separate from the run's
-        seed, so that all runs have the same queries. The file ``text_features`` in the same folder, an ``.npy`` array with
-        one row per item in the order of the files, replaces the texts. ``reader`` has options of the layout's reader.
+        seed, so that all runs have the same queries. With a ``sample``, at most so many items are kept. The file
+        ``text_features`` in the same folder, an ``.npy`` array with one row per item in the order of the files, replaces the
+        texts. ``reader`` has options of the layout's reader.
 
         Raises:
             UserError: If files are missing or damaged, or do not match the protocol.
         """
         choice = self.protocol(protocol)
+        if type(sample) is not int or sample < 0:
+            raise OutOfRange(f"sample is {sample!r}; it must be a number of items, or 0 for all of them.")
         path = text_features_path(self.key, folder_of(self.key, root), text_features) if text_features else None
         contents = self.read(root=root, layout=layout, choice=choice, **reader)
         texts = read_text_features(path, len(contents)) if path else None
-        return self.archive(contents, choice, seed=seed, texts=texts)
+        return self.archive(contents, choice, seed=seed, sample=sample, texts=texts)
 
-    def archive(self, contents: Contents, choice: Choice, *, seed: int = 0, texts: Features | None = None) -> Archive:
-        """Make an archive of the files' contents under a protocol, which the items must match.
+    def archive(
+        self, contents: Contents, choice: Choice, *, seed: int = 0, sample: int = 0, texts: Features | None = None
+    ) -> Archive:
+        """Make an archive of the files' contents under a protocol, which the items must match, or of a sample of them.
 
         Text features ``(N, V)`` take the place of the texts, from which the protocol may have chosen the items.
         """
-        split = apply(contents, choice, seed)
+        split = apply(contents, choice, seed, sample)
         everything = len(split.rows) == len(contents)
         prefix = "as published, " if choice.scaled or choice.drawn else ""
         rules = {f"{prefix}{name}": words for name, words in choice.protocol.rules().items()}

@@ -109,10 +109,11 @@ def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
     return Choice(protocols[first], scaled=SCALED in suffixes, drawn=DRAWN in suffixes, overlapping=overlapping)
 
 
-def apply(contents: Contents, choice: Choice, seed: int = 0) -> Split:
+def apply(contents: Contents, choice: Choice, seed: int = 0, sample: int = 0) -> Split:
     """Select a protocol's items and labels among the contents of files, and split them.
 
-    The seed is for drawn rows. The default 0 gives the same split to everyone.
+    The seed is for drawn rows. The default 0 gives the same split to everyone. With a ``sample``, at most so many of the
+    items are kept, evenly spaced in each split.
 
     Raises:
         UserError: If the files' size or labels do not match the protocol, or the files do not state what it needs.
@@ -120,14 +121,24 @@ def apply(contents: Contents, choice: Choice, seed: int = 0) -> Split:
     protocol = choice.protocol
     population = population_of(contents, protocol, scaled=choice.scaled)
     if protocol.draw == "free":
-        return _collect(contents, choice, population, _free(contents, population.rows))
+        return _collect(contents, choice, population, _sampled(_free(contents, population.rows), sample))
     groups = _group(contents, population.rows)
     sizes = _sizes(choice, groups.size, len(contents))
     if protocol.draw == "stated" and not choice.drawn:
         splits = _stated(contents, choice, groups)
     else:
         splits = groups.rows_of(_draw(choice, groups.size, sizes, seed))
-    return _collect(contents, choice, population, splits)
+    return _collect(contents, choice, population, _sampled(splits, sample))
+
+
+def _sampled(splits: Mapping[str, Rows], sample: int) -> Mapping[str, Rows]:
+    """Return splits of at most ``sample`` rows in all, with as many from each; all rows if it is 0."""
+    if not sample:
+        return splits
+    each = max(1, sample // len(splits))
+    places = [np.linspace(0, len(rows) - 1, min(len(rows), each)).astype(np.int64) for rows in splits.values()]
+    kept = np.concatenate([rows[some] for rows, some in zip(splits.values(), places, strict=True)])
+    return {name: np.intersect1d(rows, kept) for name, rows in splits.items()}
 
 
 class _Groups(NamedTuple):

@@ -34,8 +34,7 @@ from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.objections import objections_to_silos
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
-from silohash.training.model_spec import model_spec, networks_of
-from silohash.training.prepared import Prepared, prepare, training_silos
+from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -184,7 +183,7 @@ class Plan:
         Raises:
             UserError: If the files are not here, or do not match the features.
         """
-        towers = networks_of(model_spec(self.featurizers, resolved, len(self.labels), {}))
+        towers = model_spec(self.featurizers, resolved, len(self.labels), {}).networks
         published = published_weights(towers) if towers else {}
         return replace(self, networks={m: tower.settings for m, tower in towers.items()}, published=published)
 

@@ -214,6 +214,7 @@ def test_a_damaged_or_missing_file_is_refused(change, words, monkeypatch, tmp_pa
         glyphs(faces=1)
 
 
+@pytest.mark.slow
 def test_the_same_versions_draw_the_same_file():
     about = read_drawn(1)
     if versions() != about.drawn_with:

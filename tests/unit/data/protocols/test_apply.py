@@ -142,6 +142,19 @@ def test_every_protocol_splits_small_files_when_asked_to(protocol: SplitProtocol
     assert all(again.splits[name].tolist() == rows.tolist() for name, rows in found.splits.items())
 
 
+@pytest.mark.parametrize("name", ["fedcafe/scaled", "default"])
+def test_a_sample_is_taken_from_all_splits(name: str) -> None:
+    choice = benchmarks()["mirflickr25k"].protocol(name)
+    whole, some = apply(raw_of(200), choice), apply(raw_of(200), choice, sample=30)
+    assert len(some.rows) <= 30
+    for split, rows in some.splits.items():
+        held = some.rows[rows]
+        assert len(held) >= 10 or len(held) == len(whole.splits[split])
+        assert set(held) <= set(whole.rows[whole.splits[split]])
+        assert held.max() - held.min() > 0.9 * np.ptp(whole.rows[whole.splits[split]])
+    assert apply(raw_of(200), choice, sample=1000).protocol == whole.protocol
+
+
 def test_the_free_protocol_takes_files_of_any_size() -> None:
     found = apply(raw_of(40), benchmarks()["mirflickr25k"].protocol("default"))
     assert {name: len(rows) for name, rows in found.splits.items()} == {"query": 4, "database": 36, "train": 36}

@@ -220,7 +220,7 @@ def score(faulty: int, *, name: str, rule: str | None = None) -> tuple[float, Re
 
 
 @pytest.mark.whole_run
-@pytest.mark.parametrize("faulty", [1, 3])
+@pytest.mark.parametrize("faulty", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean", "multi_krum", "clip"])
 @pytest.mark.parametrize("name", ["fedavg", "fednova"])
 def test_training_survives_faulty_silos_under_every_rule_and_reports_them(name: str, rule: str, faulty: int) -> None:

@@ -191,6 +191,13 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, kind: type[User
         read_word_vectors(written(tmp_path, text), NUMBERS.get, 2)
 
 
+def test_no_run_is_created_without_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILOHASH_DATA", str(write_region_set(tmp_path / "data", pictures=24)))
+    with pytest.raises(MissingFile, match=r"none\.txt.*features\.text\.vectors"):
+        trained(tmp_path, text={"vectors": str(tmp_path / "none.txt")})
+    assert not (tmp_path / "run").exists()
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match=r"none\.txt.*features\.text\.vectors"):
         read_word_vectors(tmp_path / "none.txt", NUMBERS.get, 2)

@@ -18,6 +18,7 @@ from tests import runs
 
 PRIVATE = {
     "local": {"name": "csq"},
+    "federated": {"rounds": 2, "local_epochs": 10},
     "features": {m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
     "exchange": {"keep_updates": True, "privacy": {"unit": "record", "noise_multiplier": 50.0, "repeatable": True}},
 }  # fmt: skip

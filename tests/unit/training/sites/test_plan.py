@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import ModalityNeeded, NotSupported, SilosDiffer
+from silohash.base.errors import ModalityNeeded, NotSupported, SettingNeeded, SilosDiffer
 from silohash.data.partitions.base import partition
 from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved
@@ -18,7 +18,8 @@ from silohash.run.folder import archive_of
 from silohash.training.experiment import prepare_run
 from silohash.training.sites.plan import Plan, check_separable, described, unusable
 from tests.runs import same_arrays, tiny, write_archive
-from tests.sites import NAMES, site_archives
+from tests.sites import NAMES, archives_with_pictures, site_archives
+from tests.unit.models.test_cnnf import narrow_cnnf
 
 
 def resolved(archive: Path, **sections: object):
@@ -66,6 +67,32 @@ def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[
                 assert torch.equal(getattr(mine, name), getattr(other, name))
             assert mine.federation.items == other.federation.items
             assert torch.equal(mine.federation.counts, other.federation.counts)
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_published_networks_travel_with_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
+    pooled, apart = archives_with_pictures(tmp_path, 12)
+    image = {"backbone": "cnnf", "weights": str(narrow_cnnf(tmp_path, monkeypatch)), "freeze": freeze}
+    settings: dict[str, object] = {
+        "features": {"image": {"kind": "pixels", "channels": 3, "size": 224}}, "model": {"image": image},
+    }  # fmt: skip
+    own = resolved(pooled, **settings)
+    archive = archive_of(own.config)
+    parts = partition(archive, "column", 3, own.config.seed, **own.config.partition.parameters())
+    whole, _ = prepare_run(archive, parts, own)
+    sites = [resolved(path, **settings) for path in apart]
+    messages = [described(archive_of(site.config), site, number, NAMES) for number, site in enumerate(sites)]
+    made = Plan.merged(messages, NAMES).with_networks(own)
+    Path(image["weights"]).unlink()
+    plan = Plan.decode(Message.decode(made.encode().encode()))
+    inputs = [plan.silo_inputs(archive_of(site.config), site, number) for number, site in enumerate(sites)]
+    for prepared in (plan.server_inputs(own), *inputs):
+        check_separable(prepared.resolved)
+        assert prepared.spec == whole.spec
+        assert same_arrays(prepared.published, whole.published)
+    assert whole.published["image/conv1.weight"].any()
+    with pytest.raises(SettingNeeded):
+        Plan.merged(messages, NAMES).with_networks(own)
 
 
 def test_a_description_holds_sums_and_no_items(archives: tuple[Path, list[Path]]) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from silohash.base.errors import CannotEncode, RunChanged, TooFewSilos, UserError
 from silohash.base.files import read_arrays
 from silohash.base.types import Arrays
 from silohash.models import cnnf
+from silohash.models.nodes import word_tables
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.training import experiment
@@ -23,9 +21,9 @@ from silohash.training.checkpoint import load_checkpoint
 from silohash.training.engines.port import WAIT_FOR_ALL, Absence, InProcess, Limits
 from silohash.training.sites.training import agree, copy_run, train_at_sites
 from silohash.training.updates.encryption import KEY, SiloKey
-from tests.runs import Records, same_arrays, tiny, write_archive, write_metadata
-from tests.sites import NAMES, Sites, site_archives
-from tests.unit.models.test_cnnf import SMALL, small, write_mat
+from tests.runs import Records, same_arrays, tiny, write_archive
+from tests.sites import NAMES, Sites, archives_with_pictures, site_archives
+from tests.unit.models.test_cnnf import narrow_cnnf, small
 
 FEDERATED: dict[str, dict[str, Any]] = {
     "fedavg": {},
@@ -96,25 +94,15 @@ def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method
         assert {run.model.digest("global") for run in (*own, apart)} == {one.model.digest("global")}
 
 
+@pytest.mark.slow
 @pytest.mark.whole_run
 @pytest.mark.parametrize("freeze", [False, True])
 def test_published_networks_are_read_by_the_server_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, freeze: bool
 ) -> None:
-    pooled = write_archive(tmp_path / "pooled", count=24, image=None, text="words")
-    apart, reads, read = site_archives(pooled, tmp_path / "sites"), [], cnnf.read_weights
-    rows = list(csv.DictReader((pooled / "metadata.csv").read_text().splitlines()))
-    for number, row in enumerate(rows):
-        row["file_name"] = f"{number}.png"
-        drawn = np.random.default_rng(number).integers(0, 256, (5, 5, 3), dtype=np.uint8)
-        for folder in (pooled, apart[number % 3]):
-            Image.fromarray(drawn).save(folder / row["file_name"])
-    for folder, own in ((pooled, rows), *((folder, rows[number::3]) for number, folder in enumerate(apart))):
-        write_metadata(folder, own)
-    monkeypatch.setattr(cnnf, "CNNF", partial(cnnf.CNNF, **SMALL))
-    monkeypatch.setattr(cnnf, "WIDTH", SMALL["width"])
+    pooled, apart = archives_with_pictures(tmp_path, 24)
+    weights, reads, read = narrow_cnnf(tmp_path, monkeypatch), [], cnnf.read_weights
     monkeypatch.setattr(cnnf, "read_weights", lambda *given: reads.append(given) or read(*given))
-    weights = write_mat(tmp_path / "imagenet-vgg-f.mat", small())
     image = {"backbone": "cnnf", "weights": str(weights), "freeze": freeze}
     resolved = load_resolved(tiny(
         pooled, partition={"kind": "column", "column": "place"}, federated={"rounds": 1, "local_epochs": 1},
@@ -360,3 +348,26 @@ def test_run_of_the_same_name_with_another_config_leaves_the_earlier_one_as_it_i
     with pytest.raises(RunChanged):
         train_at_sites(load_resolved({**tables(archive, "fedavg"), "seed": 2}), folder, InProcess(sites), NAMES)
     assert {path: path.read_bytes() for path in stored} == before
+
+
+@pytest.mark.whole_run
+def test_fixed_word_vectors_are_read_by_the_server_only(tmp_path: Path) -> None:
+    pooled = write_archive(tmp_path / "pooled", count=24, text="words")
+    np.save(pooled / "image.npy", np.random.default_rng(0).normal(size=(24, 3, 5)).astype(np.float32))
+    sites = Sites(site_archives(pooled, tmp_path / "sites"), tmp_path / "state")
+    (tmp_path / "glove.txt").write_text("parrot 1 1 1 1\nviolin 2 2 2 2\n")
+    text = {"kind": "words", "vectors": str(tmp_path / "glove.txt"), "vectors_as": "beside"}
+    config = tiny(pooled, partition={"kind": "column", "column": "place"}, features={"text": text})
+    config |= {"local": {"name": "scan", "word_width": 4}, "federated": {"name": "fedavg", "rounds": 2}}
+    config["evaluate"] = {"validation": 0.0, "measures": ["R@1[by=pairs]"]}
+    resolved = load_resolved(config)
+    one = experiment.train(resolved, tmp_path / "one")
+    for site in sites.sites:
+        site.settings = site.settings.model_copy(update={"files": True})
+    apart = train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
+    [table] = word_tables(apart.model.trained.network())
+    assert int(table.given.sum()) == 12
+    assert apart.model.digest("global") == one.model.digest("global")
+    assert {Run.open(tmp_path / "state" / name / "first").model.digest("global") for name in NAMES} == {
+        one.model.digest("global")
+    }

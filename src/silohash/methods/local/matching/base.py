@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from silohash.base.errors import NoEffect, OutOfRange, UnsuitableFeatures
 from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, shared_width
 from silohash.methods.traits import Traits
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes
@@ -66,8 +66,9 @@ class Matching(LocalMethod, ABC):
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the network that scores pairs, and the towers of its codes."""
+        width = shared_width(spec, "Matching of regions and words")
         net = self.network(spec)
-        net.add_codes(spec.towers["image"].hidden, bits)
+        net.add_codes(width, bits)
         return net
 
     @abstractmethod

@@ -36,7 +36,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import SiloData, SiloState, tower_steps, unadapted
+from silohash.methods.local.base import SiloData, SiloState, shared_width, tower_steps, unadapted
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
 from silohash.methods.local.stored_outputs import joint_codes, store_batch
@@ -175,7 +175,7 @@ class SSAHNet(HashNet):
             if text_scales and modality == "text" and spec.towers[modality].kind == "mlp":
                 tower.add_module("backbone", scaled_text(spec.towers[modality], width))
             tower.add_module("predictor", nn.Linear(hidden[modality], spec.classes))
-        shared = next(iter(hidden.values()))
+        shared = shared_width(spec, CARD.key)
         layers = nn.Sequential(
             nn.Linear(spec.classes, width), nn.ReLU(), LocalResponse(), nn.Linear(width, shared), nn.ReLU()
         )

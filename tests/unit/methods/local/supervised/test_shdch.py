@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,14 @@ from silohash.methods.local.supervised.shdch import (
 from silohash.models.parameters import fixed_buffers, params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
+from silohash.report.gather import warnings
 from silohash.run.config.load import load_resolved
+from silohash.study.config import load_study
+from silohash.study.plan import planned_runs
 from silohash.testing.inputs import prepared_inputs
 from silohash.testing.loop import first_state, run_loop
 from silohash.training.worker import Worker
-from tests.runs import model_spec, silo_data
+from tests.runs import model_spec, silo_data, train, write_archive
 from tests.unit.methods.federated.helpers import accepts
 from tests.unit.methods.local.synthetic import synthetic
 
@@ -256,6 +260,25 @@ def test_a_run_without_the_hierarchy_says_so() -> None:
     assert remarks() == (NO_HIERARCHY,)
     assert remarks(preset="paper") == (NO_HIERARCHY,)
     assert remarks(coarse_column="kind") == remarks(coarse_weight=0.0) == ()
+
+
+@pytest.mark.whole_run
+def test_the_report_of_a_run_without_the_hierarchy_says_so(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", count=24, single=True)
+    run = train(
+        archive, tmp_path / "run", local={"name": "shdch"}, federated={"rounds": 1, "local_epochs": 1},
+        evaluate={"validation": 0.0},
+    )  # fmt: skip
+    assert any(NO_HIERARCHY in warning.text for warning in warnings(run))
+
+
+def test_the_tables_of_fedcafe_have_the_hierarchy_and_would_say_if_they_had_not(repository: Path) -> None:
+    for name in ("table3", "table4", "table5"):
+        (run, *_) = planned_runs(load_study(repository / f"recipes/papers/fedcafe-{name}.toml"))
+        config = run.config.to_json()
+        assert NO_HIERARCHY not in load_resolved(config).remarks
+        del config["local"]["coarse_column"]
+        assert NO_HIERARCHY in load_resolved(config).remarks
 
 
 def test_targets_are_the_joint_signs_and_are_renewed_each_epoch() -> None:

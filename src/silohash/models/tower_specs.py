@@ -1,22 +1,20 @@
-"""The structure of a run's model: one tower per modality, for the vectors of its featurizer and the table ``[model]``."""
+"""The structure of a tower that fits the vectors of a featurizer: its kind, its scale and its widths."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silohash.base.errors import UnsuitableFeatures
-from silohash.base.types import Arrays, Modality
+from silohash.base.types import Modality
 from silohash.features.base import Featurizer
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.text import BagOfWords
 from silohash.features.word_pieces import TokenFeatures
 from silohash.models.backbones import network_settings
-from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
-from silohash.run.config.load import ResolvedConfig
-from silohash.run.config.sections import ModelConfig
+from silohash.models.specs import TowerKind, TowerSpec
 
 
 def input_scale(featurizer: Featurizer) -> float:
@@ -39,62 +37,57 @@ def tower_kind(featurizer: Featurizer) -> TowerKind:
 
 
 def tower_spec(
-    modality: Modality, featurizer: Featurizer, model: ModelConfig, network: Mapping[str, Any] | None = None
+    modality: Modality,
+    featurizer: Featurizer,
+    *,
+    widths: Sequence[int],
+    dropout: float,
+    backbone: Mapping[str, Any],
+    network: Mapping[str, Any] | None = None,
 ) -> TowerSpec:
     """Return the specification of the tower for a modality's vectors.
 
-    The settings of a published network are those given, if another machine has read its files, or those of its files here.
+    Args:
+        modality: The modality.
+        featurizer: Its featurizer, fitted.
+        widths: Widths of the tower's layers, from its input to its feature layer; at least one.
+        dropout: Dropout probability on the feature layer.
+        backbone: The table of a published network (`silohash.models.backbones.network_settings`); empty for a tower that
+            is trained from scratch.
+        network: The settings of that network if another machine has read its files, or None to read them here.
 
     Raises:
         UserError: If the vectors require a published network and none is configured, its files do not match, or the tower
             cannot have the configured widths.
     """
-    backbone = model.of(modality)
     if isinstance(featurizer, TokenFeatures) and not backbone:
         raise UnsuitableFeatures(
             'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
     kind = "network" if backbone else tower_kind(featurizer)
-    *layers, hidden = model.widths.get(modality, (model.hidden,))
-    if (layers and kind not in LAYERED) or (modality in model.widths and kind in {"regions", "words"}):
+    *layers, hidden = widths
+    if len(widths) > 1 and kind not in LAYERED:
         raise UnsuitableFeatures(
-            f'model.widths.{modality} has {len(layers) + 1} widths, and a tower of the kind "{kind}" does not take them. '
-            "Remove it, and set model.hidden."
+            f'model.widths.{modality} has {len(widths)} widths, and a tower of the kind "{kind}" has one. '
+            "Give one width, or other features."
         )
     if backbone and network is None:
         network = network_settings(modality, featurizer, backbone)
-    of_words: dict[str, Any] = {"words": featurizer.size} if isinstance(featurizer, WordSequences) else {}
-    if isinstance(featurizer, WordSequences) and featurizer.vectors_as != "start":
-        of_words["vectors"] = featurizer.vectors_as
     return TowerSpec(
         kind=kind,
         shape=tuple(featurizer.shape),
         hidden=hidden,
-        dropout=model.dropout,
+        dropout=dropout,
         scale=input_scale(featurizer),
-        settings=network or of_words,
+        settings=network or _of_words(featurizer),
         layers=tuple(layers),
     )
 
 
-def model_spec(
-    featurizers: Mapping[Modality, Featurizer],
-    resolved: ResolvedConfig,
-    labels: int,
-    arrays: Arrays,
-    networks: Mapping[Modality, Mapping[str, Any]] | None = None,
-) -> ModelSpec:
-    """Return the structure of a model, given the number of labels, the inputs, if they are here, and known networks."""
-    model, known = resolved.config.model, networks or {}
-    return ModelSpec(
-        towers={m: tower_spec(m, featurizer, model, known.get(m)) for m, featurizer in featurizers.items()},
-        classes=labels if resolved.needs_labels else 0,
-        class_head=resolved.federated.traits.class_head,
-        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
-    )
-
-
-def networks_of(spec: ModelSpec) -> dict[Modality, TowerSpec]:
-    """Return the towers that are published networks."""
-    return {modality: tower for modality, tower in spec.towers.items() if tower.kind == "network"}
+def _of_words(featurizer: Featurizer) -> dict[str, Any]:
+    """Return the number of words, and how their vectors are used if not as a start; empty for other features."""
+    if not isinstance(featurizer, WordSequences):
+        return {}
+    how = {} if featurizer.vectors_as == "start" else {"vectors": featurizer.vectors_as}
+    return {"words": featurizer.size, **how}

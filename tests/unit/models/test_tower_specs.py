@@ -9,14 +9,14 @@ import pytest
 from torch import nn
 
 from silohash.base.errors import UnsuitableFeatures
+from silohash.base.types import Modality
 from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.text import BagOfWords
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.tower_specs import input_scale, tower_spec
 from silohash.models.towers import HashNet
-from silohash.run.config.sections import ModelConfig
-from silohash.training.model_spec import input_scale, networks_of, tower_spec
 
 WIDTHS = {"image": [12], "text": [32, 24]}
 
@@ -28,15 +28,14 @@ def test_only_bags_of_words_are_scaled() -> None:
 
 def test_vectors_of_tokens_have_a_tower_of_their_own() -> None:
     features: Any = SimpleNamespace(shape=(4, 10))
-    spec = tower_spec("text", features, ModelConfig())
+    spec = tower_spec("text", features, widths=[8], dropout=0.0, backbone={})
     assert (spec.kind, spec.shape, spec.scale) == ("tokens", (4, 10), 1.0)
 
 
 def test_each_tower_has_its_own_widths() -> None:
-    model = ModelConfig(hidden=16, widths=WIDTHS)
-    towers = {m: tower_spec(m, GivenFeatures(m, 7), model) for m in ("image", "text")}
+    modalities: tuple[Modality, ...] = ("image", "text")
+    towers = {m: tower_spec(m, GivenFeatures(m, 7), widths=WIDTHS[m], dropout=0.1, backbone={}) for m in modalities}
     assert {m: (tower.layers, tower.hidden) for m, tower in towers.items()} == {"image": ((), 12), "text": ((32,), 24)}
-    assert tower_spec("image", GivenFeatures("image", 7), ModelConfig(hidden=16)).hidden == 16
     net = HashNet(ModelSpec(towers, classes=0), 8)
     shapes = {
         m: [tuple(layer.weight.shape) for layer in net.tower(m).modules() if isinstance(layer, nn.Linear)]
@@ -46,16 +45,15 @@ def test_each_tower_has_its_own_widths() -> None:
 
 
 def test_towers_without_layers_of_widths_refuse_them() -> None:
-    pixels, regions = PixelFeatures(), RegionFeatures(3, GivenFeatures("image", 8))
-    for features, widths in ((pixels, [16, 16]), (regions, [16])):
+    for features in (PixelFeatures(), RegionFeatures(3, GivenFeatures("image", 8))):
         with pytest.raises(UnsuitableFeatures, match=r"model\.widths\.image"):
-            tower_spec("image", features, ModelConfig(widths={"image": widths}))
-    assert tower_spec("image", pixels, ModelConfig(widths={"image": [24]})).hidden == 24
+            tower_spec("image", features, widths=[16, 16], dropout=0.0, backbone={})
+        assert tower_spec("image", features, widths=[24], dropout=0.0, backbone={}).hidden == 24
 
 
 def test_a_network_that_another_machine_has_read_is_not_read_again() -> None:
-    model = ModelConfig(image={"backbone": "cnnf", "weights": "not here.mat"})
-    spec = tower_spec("image", PixelFeatures(), model, {"kind": "cnnf", "width": 6})
+    backbone, known = {"backbone": "cnnf", "weights": "not here.mat"}, {"kind": "cnnf", "width": 6}
+    spec = tower_spec("image", PixelFeatures(), widths=[6], dropout=0.0, backbone=backbone, network=known)
     assert (spec.kind, spec.settings) == ("network", {"kind": "cnnf", "width": 6})
     text = TowerSpec("mlp", (5,))
-    assert networks_of(ModelSpec({"image": spec, "text": text}, classes=0)) == {"image": spec}
+    assert ModelSpec({"image": spec, "text": text}, classes=0).networks == {"image": spec}
