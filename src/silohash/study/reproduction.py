@@ -53,7 +53,6 @@ class MissingRequirement:
     choice: str
     needs: str
     remedy: str = ""
-    is_method: bool = False
 
     def __str__(self) -> str:
         """Return the requirement as a phrase."""
@@ -113,7 +112,7 @@ def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
         status = "part" if needs else "paper"
     except NothingUsable:
         status = "missing" if all(sets.values()) else "open"
-    built = without_missing(config, [need for need in needs if need.is_method])
+    built = without_missing(config, missing_methods(config))
     found = {name: need[0] if need else "" for name, need in sets.items()}
     return Listed(table, status, needs, found, differences(table.settings, built))
 
@@ -140,7 +139,7 @@ def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
     Raises:
         UserError: If a run's config is wrong.
     """
-    methods = _missing_methods(config)
+    methods = missing_methods(config)
     try:
         left = without_missing(config, methods)
     except NothingUsable:
@@ -224,11 +223,12 @@ def _data_of(choice: Choice) -> DataConfig:
     )
 
 
-def _missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+def missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+    """Return the methods that a study names and silohash does not have."""
     places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", config.base.set)]
     places += [(axis.name, choice.name, choice.set) for axis in config.axes for choice in axis.choices]
     return [
-        MissingRequirement(axis, name, f"{method} ({registry.family})", is_method=True)
+        MissingRequirement(axis, name, f"{method} ({registry.family})")
         for axis, name, values in places
         for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS))
         if isinstance(method := values.get(key), str) and method not in registry.names()
