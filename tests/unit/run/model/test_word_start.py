@@ -89,12 +89,11 @@ def test_a_file_that_changed_before_the_first_round_is_refused(run: Run, tmp_pat
 
 @pytest.mark.whole_run
 @pytest.mark.parametrize("use", ["fixed", "beside"])
-@pytest.mark.parametrize("workers", [1, 2])
 def test_fixed_vectors_are_kept_with_the_model_and_not_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str, workers: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
     monkeypatch.setenv("SILOHASH_DATA", str(write_region_set(tmp_path / "data", pictures=24)))
-    run = trained(tmp_path, text={"vectors_as": use}, train={"learning_rate": 0.01, "workers": workers, "threads": 1})
+    run = trained(tmp_path, text={"vectors_as": use}, train={"learning_rate": 0.01, "threads": 1})
     (tmp_path / "glove.txt").unlink()
     run = Run.open(run.folder)
     [table] = word_tables(run.model.trained.network())
