@@ -98,6 +98,12 @@ class ExampleHit:
     relevant: bool | None = None
     score: float | None = None
 
+    @property
+    def nearness(self) -> str:
+        """The score, or else the distance, in words."""
+        bits = f"{self.distance_bits} bit{'s' if self.distance_bits != 1 else ''}"
+        return bits if self.score is None else f"score {self.score:.3f}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSearch:
