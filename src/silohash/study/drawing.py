@@ -95,7 +95,7 @@ def mark_places(axes: Axes, places: Values, names: Sequence[str]) -> None:
 
 def scale_axis(axes: Axes, places: Values | None, *, whole: bool = False) -> None:
     """Make an axis logarithmic if its values span a wide range in growing steps, or give it ticks at whole numbers only."""
-    axes.xaxis.get_major_locator().set_params(integer=whole)
+    axes.locator_params("x", integer=whole)
     if places is None or places.min() <= 0 or places.max() < LOGARITHMIC_FROM * places.min():
         return
     linear, logarithmic = (np.diff(values).min() / np.ptp(values) for values in (places, np.log(places)))

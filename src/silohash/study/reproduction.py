@@ -18,7 +18,7 @@ from silohash.run.config.load import read_override
 from silohash.run.config.sections import DataConfig, RunConfig
 from silohash.study.config import Axis, Choice, StudyConfig
 from silohash.study.differences import BEYOND_CONFIG, SettingDifference, differences
-from silohash.study.figures import AnyFigure
+from silohash.study.figures import Figure
 from silohash.study.papers import PaperTable
 from silohash.study.plan import planned_runs
 
@@ -257,26 +257,19 @@ def _taken(axis: Axis, choices: Sequence[Choice]) -> Axis:
     return axis.model_copy(update={"choices": tuple(choices), "values": tuple(values)})
 
 
-def _few(axis: Axis, figures: Sequence[AnyFigure]) -> Sequence[Choice]:
+def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
     """Return the choices of an axis that a smoke test keeps. Those that figures name come first."""
-    most = 2 if any(axis.name in figure.axes_shown for figure in figures) else 1
+    most = 2 if any(axis.name in figure.drawn_over for figure in figures) else 1
     if most == 1 and axis.key != BITS:
         return axis.choices
     named = [name for figure in figures for name in figure.only.get(axis.name, ())[:most]]
     return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
 
 
-def _drawn(figures: Sequence[AnyFigure], names: Mapping[str, Sequence[str]]) -> Sequence[AnyFigure]:
+def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
     """Return the figures that can be drawn of the choices of each axis."""
-    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.axes_shown)]
-    left = [
-        {axis: tuple(name for name in some if name in names.get(axis, ())) for axis, some in one.only.items()}
-        for one in possible
-    ]
-    return tuple(
-        one.model_copy(update={"only": {axis: some for axis, some in only.items() if some}})
-        for one, only in zip(possible, left, strict=True)
-    )
+    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
+    return tuple(one.restricted(names) for one in possible)
 
 
 def _changed(

@@ -11,12 +11,7 @@ import os
 import shutil
 import sys
 import traceback
-<<<<<<< HEAD
-from collections.abc import Mapping
-=======
 from collections.abc import Mapping, Sequence
-from functools import cache
->>>>>>> figures
 from pathlib import Path
 from typing import Any
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from silohash.base.types import Phase, Step
 from silohash.methods.federated.base import SiloContext
+from silohash.models.parameters import Optimizer
 from silohash.run.config.sections import TrainConfig
 
 PREFIX = "optimizer"
 """Prefix of the tensors that a silo keeps of its optimizers."""
 
-KeptOptimizers: TypeAlias = dict[str, tuple[torch.optim.Optimizer, Mapping[str, nn.Parameter]]]
+KeptOptimizers: TypeAlias = dict[str, tuple[Optimizer, Mapping[str, nn.Parameter]]]
 """Optimizers with their named parameters, by the prefix of what a silo keeps of each."""
 
 
@@ -29,8 +29,8 @@ def kept_optimizers(
     phase: Phase,
     context: SiloContext,
     steps: Sequence[Step],
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    auxiliary: torch.optim.Optimizer | None,
+    optimizers: Mapping[str, Optimizer],
+    auxiliary: Optimizer | None,
 ) -> KeptOptimizers:
     """Return the optimizers of a phase whose state is kept, each once: all or none.
 
@@ -56,9 +56,10 @@ def kept_optimizers(
 def restore(kept: KeptOptimizers, context: SiloContext) -> None:
     """Give optimizers the state that the silo keeps of them."""
     for prefix, (optimizer, parameters) in kept.items():
-        for key, value in context.kept_tensors(prefix).items():
-            parameter, _, name = key.rpartition("/")
-            optimizer.state[parameters[parameter]][name] = value
+        states: dict[str, list[Tensor]] = {}
+        for key, value in sorted(context.kept_tensors(prefix).items()):
+            states.setdefault(key.rpartition("/")[0], []).append(value)
+        optimizer.state.update((parameters[name], state) for name, state in states.items())
 
 
 def keep(kept: KeptOptimizers, context: SiloContext) -> None:
@@ -67,11 +68,10 @@ def keep(kept: KeptOptimizers, context: SiloContext) -> None:
         context.keep(prefix, state_of(optimizer, parameters))
 
 
-def state_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return the state of an optimizer as tensors ``parameter/name``. A parameter without steps does not have any."""
+def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return the state of an optimizer as tensors ``parameter/number``. A parameter without steps does not have any."""
     return {
-        f"{parameter}/{name}": value
+        f"{parameter}/{number}": value
         for parameter, trained in parameters.items()
-        for name, value in optimizer.state.get(trained, {}).items()
-        if isinstance(value, Tensor)
+        for number, value in enumerate(optimizer.state.get(trained, ()))
     }

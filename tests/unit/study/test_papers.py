@@ -90,7 +90,7 @@ def test_protocols_are_known(table):
     sets = [config.base.set, *(choice.set for a in config.axes for choice in a.choices)]
     for values in sets:
         if "data.protocol" in values:
-            assert values["data.protocol"] in benchmarks()[values["data.name"]].protocols
+            assert benchmarks()[values["data.name"]].protocol(values["data.protocol"]).name
 
 
 @pytest.mark.parametrize("table", STUDIES.values(), ids=STUDIES)
@@ -185,6 +185,9 @@ def test_weights_of_feduch_are_those_that_the_paper_selects(recipes):
         for run in runs:
             contrast, distillation, rounds = selected[run.choices["data"]]
             assert run.config.federated.rounds == rounds
+            assert (run.config.partition.silos, run.config.train.optimizer_state) == (10, "keep")
+            if run.config.federated.preset == "authors_code":
+                contrast, distillation = 0.3, 0.7
             if run.config.federated.name == "feduch":
                 on = off.get(run.choices["method"], (1, 1))
                 found = resolve(run.config).federated.params.model_dump()

@@ -42,6 +42,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
 }
 LOCAL = {"fedridge": {"name": "centerap"}}
 EXCHANGE = {"feduch": {"compression": {"kind": "top_k", "share": 0.05}}}
+TRAIN = {"fedhap": {"optimizer_state": "keep"}}
 PERSONAL = ("fedala", "fedproto", "plfedcmh", "fedcmr", "personal", "local")
 
 
@@ -54,7 +55,7 @@ def tables(archive: Path, method: str) -> dict[str, Any]:
     return tiny(
         archive, partition={"kind": "column", "column": "place"}, local=LOCAL.get(method, {}),
         federated={"name": method, "rounds": 7, "local_epochs": 1, **FEDERATED[method]},
-        exchange=EXCHANGE.get(method, {}),
+        exchange=EXCHANGE.get(method, {}), train=TRAIN.get(method, {}),
     )  # fmt: skip
 
 

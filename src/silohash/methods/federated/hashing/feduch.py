@@ -169,10 +169,13 @@ def distillation(codes: Tensor, teacher: Tensor, *, kind: Divergence, temperatur
 def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch: PairBatch) -> Tensor:
     """Return a frozen model's outputs of the other modality for the items of a batch, ``(B, p)``.
 
-    Items without the other modality have those of their own. The model's outputs for the batch are given per modality.
+    Items without the other modality have those of their own. The model's outputs for the batch are given per modality;
+    those of its own are not needed if all items have the other.
     """
-    own, other = frozen[modality], OTHER[modality]
-    return torch.where(batch.has(other).unsqueeze(1), frozen[other], own) if other in frozen else own
+    other = OTHER[modality]
+    if modality not in frozen or other not in frozen:
+        return frozen[other if other in frozen else modality]
+    return torch.where(batch.has(other).unsqueeze(1), frozen[other], frozen[modality])
 
 
 @torch.no_grad()
@@ -266,9 +269,10 @@ class FedUCH(FederatedMethod):
 
     def _contrast(self, context: SiloContext, batch: PairBatch, outputs: Outputs, modality: Modality) -> Tensor:
         """Return the mean contrast of one modality with the other one, a scalar. Source: equation (11)."""
-        part, held = self.params.representation, batch.rows_with(modality)
-        ahead = self._frozen(context, "global", batch, part)
-        behind = self._frozen(context, "previous", batch, part)
+        part, held, other = self.params.representation, batch.rows_with(modality), OTHER[modality]
+        needed = (other,) if bool(batch.has(other).all()) else MODALITIES
+        ahead = self._frozen(context, "global", batch, part, needed)
+        behind = self._frozen(context, "previous", batch, part, needed)
         positive, negative = (other_modality(frozen, modality, batch)[held] for frozen in (ahead, behind))
         values = getattr(outputs, part)[modality][held]
         return model_contrast(values, positive, [negative], self.params.temperature).mean()
@@ -288,7 +292,7 @@ class FedUCH(FederatedMethod):
         key: FrozenModel,
         batch: PairBatch,
         part: Part,
-        modalities: Sequence[Modality] = MODALITIES,
+        modalities: Sequence[Modality],
     ) -> Mapping[Modality, Tensor]:
         """Return a frozen model's outputs for a batch, ``(B, p)`` per modality. Dropout does not change projections."""
         if self.params.teacher_dropout and part != "projection":
