@@ -94,7 +94,7 @@ def write_coco(folder: Path) -> None:
 def write_regions(folder: Path) -> None:
     """Writes arrays of regions with five captions per picture."""
     folder.mkdir(parents=True)
-    for part, count in (("train", 80), ("dev", 20), ("test", 20)):
+    for part, count in (("train", 80), ("dev", 20), ("test", 20), ("testall", 20)):
         labels = labels_of(count, CATEGORIES, seed=count)
         views = [views_of(labels, seed=region) for region in range(REGIONS)]
         np.save(folder / f"{part}_ims.npy", np.stack(views, axis=1))
