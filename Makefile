@@ -42,7 +42,7 @@ test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
 test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or whole_run or shared_data)" tests/unit tests/docs
 
-test-all: $(STAMP) ## run every test, including those that take more than a minute
+test-all: $(STAMP) ## run every test, including the slow ones, with more examples of each property
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800 --hypothesis-profile=thorough
 
 coverage: ## run the tests, then print the covered share of lines and branches per file

@@ -186,7 +186,8 @@ def run_tests(copy: str, test_file: str) -> None:
     os.chdir(REPOSITORY)
     sys.dont_write_bytecode = True
     os.environ.update(PYTHONPATH=copy, PYTHONDONTWRITEBYTECODE="1")
-    sys.path.insert(0, copy)
+    # The folder of this program is not kept, because its module nats would stand for the package of that name.
+    sys.path[:] = [copy, *(path for path in sys.path if path != str(Path(__file__).parent))]
     import pytest
 
     options = ["-x", "-p", "no:cacheprovider", "-p", "no:randomly", f"--timeout={SECONDS}"]

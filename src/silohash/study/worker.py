@@ -96,14 +96,16 @@ def train_or_resume(
             run = experiment.train(load_resolved(config), folder, observers=observers, notify=_print)
         if figures:
             from silohash.report.finish import finish_run
-            from silohash.study.figures import Figure
-            from silohash.study.run_data import store
 
             finish_run(run)
-            store(run, [Figure.model_validate(figure) for figure in drawn])
             shutil.rmtree(run.checkpoint, ignore_errors=True)
         if is_measured and (peak := peak_bytes()) is not None:
             write_peak(run.memory_path, peak)
+        if figures and drawn:
+            from silohash.study.figures import Figure
+            from silohash.study.run_data import store
+
+            store(run, [Figure.model_validate(figure) for figure in drawn])
 
 
 def _print(text: str) -> None:

@@ -123,7 +123,7 @@ def test_weights_are_missing_for_the_choices_that_use_them(table):
 
 def test_methods_of_a_table_that_cannot_be_built_are_named(recipes):
     found = missing_requirements(paper_table(recipes, "dlffh/table1").study())
-    assert {lack.choice for lack in found if lack.axis == "method"} == {"MSDH", "MMACH"}
+    assert {lack.choice for lack in found if lack.is_method} == {"MSDH", "MMACH"}
 
 
 def test_data_that_is_there_is_not_missing(tmp_path, monkeypatch):
