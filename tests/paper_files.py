@@ -92,12 +92,15 @@ def write_coco(folder: Path) -> None:
 
 
 def write_regions(folder: Path) -> None:
-    """Writes arrays of regions with five captions per picture."""
+    """Writes arrays of regions with their boxes in pixels, and five captions per picture."""
     folder.mkdir(parents=True)
-    for part, count in (("train", 80), ("dev", 20), ("test", 20)):
+    for part, count in (("train", 80), ("dev", 20), ("test", 20), ("testall", 40)):
         labels = labels_of(count, CATEGORIES, seed=count)
         views = [views_of(labels, seed=region) for region in range(REGIONS)]
         np.save(folder / f"{part}_ims.npy", np.stack(views, axis=1))
+        corners = np.random.default_rng(count).integers(0, 50, (count, REGIONS, 2))
+        np.save(folder / f"{part}_ims_bbx.npy", np.concatenate([corners, corners + 40], axis=2).astype(np.float32))
+        np.save(folder / f"{part}_ims_size.npy", np.full((count, 2), 100.0))
         lines = [
             f"caption {number} of {' and '.join(f'thing{c}' for c in np.flatnonzero(row))}"
             for row in labels

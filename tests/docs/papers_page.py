@@ -10,7 +10,7 @@ from silohash.base.visible import markdown
 from silohash.report.tables import markdown_table
 from silohash.study.differences import differences
 from silohash.study.papers import PaperTable, paper_tables
-from silohash.study.reproduction import missing_requirements, without_missing
+from silohash.study.reproduction import missing_methods, without_missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "papers.md"
@@ -58,8 +58,7 @@ def differing(tables: list[PaperTable]) -> list[list[str]]:
     for table in tables:
         if table.study_path is None:
             continue
-        config = table.study()
-        config = without_missing(config, [need for need in missing_requirements(config) if need.is_method])
+        config = without_missing(table.study(), missing_methods(table.study()))
         for one in differences(table.settings, config):
             name = table.key.partition("/")[2]
             ours = one.ours or "cannot be set"

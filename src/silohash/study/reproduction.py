@@ -27,6 +27,7 @@ DATA, BITS = "data", "local.bits"
 
 SMOKE_TITLE = "SMOKE TEST, ITS FIGURES MEAN NOTHING"
 SMOKE_WIDTH = 32
+SMOKE_PERPLEXITY = 2.0
 SMOKE_ITEMS = 400
 SMOKE_SETTINGS: Mapping[str, Any] = {
     "federated.rounds": 2, "federated.local_epochs": 1, "model.hidden": SMOKE_WIDTH
@@ -53,7 +54,6 @@ class MissingRequirement:
     choice: str
     needs: str
     remedy: str = ""
-    is_method: bool = False
 
     def __str__(self) -> str:
         """Return the requirement as a phrase."""
@@ -113,7 +113,7 @@ def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
         status = "part" if needs else "paper"
     except NothingUsable:
         status = "missing" if all(sets.values()) else "open"
-    built = without_missing(config, [need for need in needs if need.is_method])
+    built = without_missing(config, missing_methods(config))
     found = {name: need[0] if need else "" for name, need in sets.items()}
     return Listed(table, status, needs, found, differences(table.settings, built))
 
@@ -140,7 +140,7 @@ def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
     Raises:
         UserError: If a run's config is wrong.
     """
-    methods = _missing_methods(config)
+    methods = missing_methods(config)
     try:
         left = without_missing(config, methods)
     except NothingUsable:
@@ -189,13 +189,17 @@ def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
 def cut_short(config: StudyConfig) -> StudyConfig:
     """Return the same study with one seed, one code length, a few items, narrow towers and two rounds of one epoch.
 
-    Of axes that a figure is drawn over, two choices are left. The title says that the figures mean nothing. Protocols
-    accept files that are not complete.
+    Of axes that a figure is drawn over, two choices are left, and few items are enough for t-SNE. The title says that the
+    figures mean nothing. Protocols accept files that are not complete.
     """
     axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
     settings = {**short.set, **SMOKE_SETTINGS}
-    update = {"seeds": config.seeds[:1], "title": f"{SMOKE_TITLE}: {config.title}", "set": settings}
+    figures = tuple(
+        one.model_copy(update={"perplexity": SMOKE_PERPLEXITY}) if one.kind == "tsne" else one for one in short.figures
+    )
+    title = f"{SMOKE_TITLE}: {config.title}"
+    update = {"seeds": config.seeds[:1], "title": title, "set": settings, "figures": figures}
     return short.model_copy(update=update)
 
 
@@ -224,11 +228,12 @@ def _data_of(choice: Choice) -> DataConfig:
     )
 
 
-def _missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+def missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+    """Return the methods that a study names and silohash does not have."""
     places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", config.base.set)]
     places += [(axis.name, choice.name, choice.set) for axis in config.axes for choice in axis.choices]
     return [
-        MissingRequirement(axis, name, f"{method} ({registry.family})", is_method=True)
+        MissingRequirement(axis, name, f"{method} ({registry.family})")
         for axis, name, values in places
         for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS))
         if isinstance(method := values.get(key), str) and method not in registry.names()

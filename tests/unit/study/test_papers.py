@@ -25,7 +25,7 @@ from silohash.study.papers import (
     write_comparison,
 )
 from silohash.study.plan import planned_runs
-from silohash.study.reproduction import missing_requirements, on_open_data, without_missing
+from silohash.study.reproduction import missing_methods, on_open_data, without_missing
 from tests.synthetic_studies import axis, synthetic_study
 
 METHODS = axis("method", "Local", "FedAvg")
@@ -51,7 +51,7 @@ def recipes(repository):
 def built(table):
     """Return the study of a table without the methods that silohash does not have."""
     config = table.study()
-    return without_missing(config, [need for need in missing_requirements(config) if need.is_method])
+    return without_missing(config, missing_methods(config))
 
 
 def test_every_table_and_figure_of_the_papers_is_there_once():

@@ -90,7 +90,7 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch):
     names = {"fedavg": "silohash.methods.federated.general.fedavg:FedAvg"}
     monkeypatch.setattr(reproduction, "FEDERATED_METHODS", Registry("federated method", "none", names))
     found = missing_requirements(paper_table(recipes, "fedcafe/table2").study())
-    said = {(lack.axis, lack.choice): str(lack) for lack in found if lack.is_method}
+    said = {(lack.axis, lack.choice): str(lack) for lack in found if "(federated method)" in lack.needs}
     assert said["method", "FedCAFE"] == "FedCAFE needs fedcafe (federated method)"
     assert ("method", "FedAvg") not in said
     data = next(lack for lack in found if lack.choice == "NUS-WIDE")
@@ -193,6 +193,11 @@ def test_open_data_becomes_an_axis_where_there_is_none():
     found = on_open_data(config, OPEN)
     assert found.axis_names == ("data", "bits")
     assert {run.config.data.name for run in planned_runs(found)} == {"glyphs"}
+
+
+def test_few_items_are_enough_for_t_sne_in_a_smoke_test(recipes):
+    (plane,) = cut_short(paper_table(recipes, "fedhap/figure1").study()).figures
+    assert (plane.kind, plane.perplexity) == ("tsne", 2.0)
 
 
 def test_a_smoke_test_is_cut_short(table):
