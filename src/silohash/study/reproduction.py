@@ -193,8 +193,9 @@ def cut_short(config: StudyConfig) -> StudyConfig:
     """
     axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
-    settings = {**short.set, **SMOKE_SETTINGS}
-    update = {"seeds": config.seeds[:1], "title": f"{SMOKE_TITLE}: {config.title}", "set": settings}
+    few = [one.model_copy(update={"perplexity": 2.0}) if one.kind == "tsne" else one for one in short.figures]
+    update = {"title": f"{SMOKE_TITLE}: {config.title}", "figures": tuple(few), "set": {**short.set, **SMOKE_SETTINGS}}
+    update["seeds"] = config.seeds[:1]
     return short.model_copy(update=update)
 
 
