@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import TypeAlias
 
 from silohash.base.errors import NotMeasured
-from silohash.base.types import ResultRow
 from silohash.report.gather import losses, radius_curves, validations
 from silohash.run.folder import Run
 from silohash.study.figures import CurveName
@@ -65,18 +63,3 @@ def within_radius(run: RunResult, task: str) -> Points:
         raise NotMeasured(f'{run.folder} has no curves.json. Run "silohash evaluate {run.folder}".')
     found = [curve for curve in radius_curves(Run(run.folder)) if curve.task == task]
     return (found[0].recall, found[0].precision) if found else ((), ())
-
-
-def of_nearest(
-    run: RunResult,
-    rows_of: Callable[[Path], Sequence[ResultRow]],
-    first: Sequence[int],
-    *,
-    task: str,
-    evaluations: Sequence[str],
-    name: str,
-) -> Points:
-    """Return the precision (P) or the recall (R) of the nearest N items for each N, NaN where it was not measured."""
-    rows = [row for row in rows_of(run.folder) if row.task == task and row.evaluation in evaluations]
-    values = {row.measure: row.value for row in rows}
-    return first, [values.get(f"{name}@{count}", math.nan) for count in first]

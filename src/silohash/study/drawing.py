@@ -197,7 +197,10 @@ def draw_bubbles(axes: Axes, table: LabelTable) -> None:
 
 
 def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) -> None:
-    """Draw one row per search: the query, then its results in order, framed by whether they are relevant."""
+    """Draw one row per search: the query, then its results in order, framed by whether they are relevant.
+
+    Results have their distance, or their rank and score if a model scored them.
+    """
     grid = canvas.subplots(len(searches), hits + 1, squeeze=False)
     for row, search in zip(grid, searches, strict=True):
         _draw_item(row[0], search.query, f"{search.task}: query", INK)
@@ -205,7 +208,14 @@ def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) 
             axes.set_axis_off()
         for place, (axes, hit) in enumerate(zip(row[1:], search.hits, strict=False), 1):
             color, mark = {True: (RELEVANT, " ✓"), False: (OTHER, " ✗"), None: (LINE, "")}[hit.relevant]
-            _draw_item(axes, hit.item, f"{place}{mark} {hit.distance_bits} bits", color)
+<<<<<<< HEAD
+            title = (
+                f"{place}{mark} {hit.distance_bits} bits" if hit.score is None else f"{hit.rank}{mark} {hit.score:.3f}"
+            )
+            _draw_item(axes, hit.item, title, color)
+=======
+            _draw_item(axes, hit.item, f"{place}{mark} {hit.nearness}", color)
+>>>>>>> gsmn
 
 
 def _draw_item(axes: Axes, item: ExampleItem, title: str, color: str) -> None:

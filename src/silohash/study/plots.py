@@ -16,6 +16,7 @@ from matplotlib.figure import Figure as Canvas
 
 from silohash.base.errors import LabelsNeeded, NotMeasured, UserError
 from silohash.base.files import digest_json, note_written, write_text
+from silohash.base.types import ResultRow
 from silohash.report.examples import ExampleSearch
 from silohash.report.gather import label_table, released_examples
 from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
@@ -29,7 +30,6 @@ from silohash.study.curves import (
     TOP,
     Panel,
     Points,
-    of_nearest,
     over_rounds,
     within_radius,
 )
@@ -133,7 +133,7 @@ def plotters(study: StudyResults) -> list[StudyPlotter]:
         first = StudyPlotter(study, Figure(kind="rounds"))
         over = [Figure(kind="axis", axis=axis) for axis in first.numeric_axes]
         figures = (first.figure, *(over or [Figure(kind="methods")] * bool(first.line_axis)))
-    alike = [(figure.kind, figure.drawn_over) for figure in figures]
+    alike = [(figure.kind, figure.axis) for figure in figures]
     twins = [alike[:number].count(key) for number, key in enumerate(alike)]
     return [
         StudyPlotter(study, figure, f"-{twin + 1}" * (twin > 0)) for figure, twin in zip(figures, twins, strict=True)
@@ -359,11 +359,15 @@ class StudyPlotter:
         names = [name for name in self.figure.curves if scored or name != "validation"] or ["loss"]
         return [(TITLES[name], partial(over_rounds, over=kind, name=name)) for name in names]
 
+    def _top(self, run: RunResult, task: str, evaluations: Sequence[str], name: str) -> Points:
+        """Return the precision (P) or the recall (R) of the nearest N items for each N, NaN where it was not measured."""
+        rows = [row for row in self._top_rows(run.folder) if row.task == task and row.evaluation in evaluations]
+        values = {row.measure: row.value for row in rows}
+        return self.figure.first, [values.get(f"{name}@{count}", math.nan) for count in self.figure.first]
+
     @cached_property
-    def _top(self) -> Callable[..., Points]:
-        return partial(
-            of_nearest, rows_of=cache(lambda folder: top_rows(Run(folder), self.figure)), first=self.figure.first
-        )
+    def _top_rows(self) -> Callable[[Path], list[ResultRow]]:
+        return cache(lambda folder: top_rows(Run(folder), self.figure))
 
     def _task_panels(
         self, canvas: Canvas, panels: Sequence[Fields], across: str, up: str, *, relief: bool = False
@@ -451,10 +455,12 @@ class StudyPlotter:
     def _draw_examples(self, canvas: Canvas, run: RunResult, searches: Sequence[ExampleSearch]) -> Lines:
         draw_searches(canvas, searches, self.figure.hits)
         self._explain(canvas, (), f"Seed {run.seed}. {MARKS}", MARKS)
-        numbers: Lines = [["seed", "task", "query", "place", "item", "silo", "distance in bits", "relevant"]]
+        columns = ("seed", "task", "query", "place", "item", "silo", "distance in bits", "score", "relevant")
+        numbers: Lines = [[*columns]]
         for search in searches:
             for place, hit in enumerate(search.hits[: self.figure.hits], 1):
-                found = (place, hit.item.item_id, hit.item.silo, hit.distance_bits, hit.relevant)
+                rank = place if hit.score is None else hit.rank
+                found = (rank, hit.item.item_id, hit.item.silo, hit.distance_bits, hit.score, hit.relevant)
                 numbers.append(self._line(run, search.task, search.query.item_id, *found))
         return numbers
 

@@ -27,6 +27,7 @@ DATA, BITS = "data", "local.bits"
 
 SMOKE_TITLE = "SMOKE TEST, ITS FIGURES MEAN NOTHING"
 SMOKE_WIDTH = 32
+SMOKE_PERPLEXITY = 2.0
 SMOKE_ITEMS = 400
 SMOKE_SETTINGS: Mapping[str, Any] = {
     "federated.rounds": 2, "federated.local_epochs": 1, "model.hidden": SMOKE_WIDTH
@@ -188,14 +189,23 @@ def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
 def cut_short(config: StudyConfig) -> StudyConfig:
     """Return the same study with one seed, one code length, a few items, narrow towers and two rounds of one epoch.
 
-    Of axes that a figure is drawn over, two choices are left. The title says that the figures mean nothing. Protocols
-    accept files that are not complete.
+    Of axes that a figure is drawn over, two choices are left, and few items are enough for t-SNE. The title says that the
+    figures mean nothing. Protocols accept files that are not complete.
     """
     axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
+<<<<<<< HEAD
     few = [one.model_copy(update={"perplexity": 2.0}) if one.kind == "tsne" else one for one in short.figures]
     update = {"title": f"{SMOKE_TITLE}: {config.title}", "figures": tuple(few), "set": {**short.set, **SMOKE_SETTINGS}}
     update["seeds"] = config.seeds[:1]
+=======
+    settings = {**short.set, **SMOKE_SETTINGS}
+    figures = tuple(
+        one.model_copy(update={"perplexity": SMOKE_PERPLEXITY}) if one.kind == "tsne" else one for one in short.figures
+    )
+    title = f"{SMOKE_TITLE}: {config.title}"
+    update = {"seeds": config.seeds[:1], "title": title, "set": settings, "figures": figures}
+>>>>>>> main
     return short.model_copy(update=update)
 
 

@@ -13,9 +13,8 @@ from silohash.base.errors import NotMeasured
 from silohash.base.files import write_json
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.run.folder import Run
-from silohash.study.curves import of_nearest, over_rounds, within_radius
+from silohash.study.curves import over_rounds, within_radius
 from silohash.study.results import RunResult
-from tests.reports import row
 from tests.synthetic_studies import records
 
 
@@ -57,15 +56,3 @@ def test_recall_and_precision_of_a_task_as_they_were_stored(tmp_path: Path) -> N
     assert recall == (0.0, 1.0)
     assert precision == pytest.approx((nan, 0.5), nan_ok=True)
     assert within_radius(run, "t2i") == ((), ())
-
-
-def test_values_of_the_nearest_items_of_one_evaluation_and_task() -> None:
-    rows = [
-        row(evaluation=evaluation, task=task, measure=measure, value=value)
-        for evaluation, task, measure, value in [
-            ("PG", "i2t", "P@1", 0.5), ("PG", "i2t", "R@1", 0.1), ("PG", "t2i", "P@1", 0.6), ("XS", "i2t", "P@1", 0.7),
-        ]
-    ]  # fmt: skip
-    first, values = of_nearest(run_with(), lambda _: rows, (1, 5), task="i2t", evaluations=("GG", "PG"), name="P")
-    assert list(first) == [1, 5]
-    assert values == pytest.approx([0.5, nan], nan_ok=True)

@@ -168,9 +168,20 @@ def test_results_are_framed_by_relevance_and_have_their_picture_or_text():
         draw_searches(canvas, searches, 2)
         first, *shown = canvas.axes
         assert [text.get_text() for text in first.texts] == ["query"]
-        assert [axes.get_title(loc="left") for axes in shown[:2]] == ["1 ✓ 0 bits", "2 ✗ 1 bits"]
+        assert [axes.get_title(loc="left") for axes in shown[:2]] == ["1 ✓ 0 bits", "2 ✗ 1 bit"]
         assert [len(axes.images) for axes in shown[:2]] == [1, 0]
         assert [text.get_text() for text in shown[1].texts] == ["text 1"]
         frames = [to_hex(axes.spines["top"].get_edgecolor()) for axes in (first, *shown[:2])]
         assert frames == [INK, RELEVANT, OTHER]
         assert [axes.axison for axes in shown[2:]] == [True, True, False]
+
+
+def test_results_of_a_model_that_scores_have_their_rank_and_score():
+    item = ExampleItem(item_id="a", silo="a", text="text")
+    hits = tuple(
+        ExampleHit(item=item, distance_bits=4, rank=rank, score=score, relevant=True)
+        for rank, score in [(1, 0.75), (37, -0.125)]
+    )
+    with drawing(7.2, 3.0) as canvas:
+        draw_searches(canvas, [ExampleSearch(task="t2i", query=item, hits=hits)], 2)
+        assert [axes.get_title(loc="left") for axes in canvas.axes[1:]] == ["1 ✓ 0.750", "37 ✓ -0.125"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import matplotlib.image
 import numpy as np
@@ -14,6 +15,7 @@ from silohash.report.style import drawing
 from silohash.run.folder import Run
 from silohash.study.figures import Figure
 from silohash.study.plots import PLOTS, plotters, write_plots
+from tests.reports import row
 from tests.synthetic_studies import axis, records, synthetic_study
 
 MEANS = {"Local": 0.4, "FedAvg": 0.6}
@@ -159,6 +161,31 @@ def test_a_run_without_stored_curves_is_named_and_other_figures_are_drawn(tmp_pa
     assert "needs labels" in str(write_plots(study, tmp_path)[1][0])
 
 
+def test_nearest_items_of_each_evaluation_and_task(tmp_path):
+    study = synthetic_study(METHODS, value=value, evaluations=("PG", "XS"), seeds=(0,))
+    study = replace(study, runs=tuple(replace(run, folder=tmp_path / run.choices["method"]) for run in study.runs))
+    figure = Figure(kind="top_n", first=(1, 10))
+    numbers = {
+        ("PG", "i2t", "P@1"): 0.5,
+        ("PG", "i2t", "R@1"): 0.1,
+        ("PG", "i2t", "R@10"): 0.4,
+        ("XS", "i2t", "P@1"): 0.7,
+    }
+    with patch("silohash.study.plots.top_rows") as top_rows:
+        top_rows.return_value = [
+            row(evaluation=evaluation, task=task, measure=measure, value=value)
+            for (evaluation, task, measure), value in numbers.items()
+        ]
+        study = drawing_of(study, figure)
+        assert [plot.name for plot in plots_of(study)] == ["top-n-GG_PG", "top-n-XS"]
+        found = panels(study, "top-n-GG_PG", lambda axes: (axes.get_title(loc="left"), curves(axes)))
+        assert [(title, [line.tolist() for line in lines]) for title, lines in found] == [
+            ("Precision, i2t", [[0.5]] * 2), ("Recall, i2t", [[0.1, 0.4]] * 2),
+            ("Precision, t2i", []), ("Recall, t2i", []),
+        ]  # fmt: skip
+        assert top_rows.call_count == 2 * 1  # once per run
+
+
 def test_numbers_give_panels_and_names_give_plots():
     study = synthetic_study(axis("data", "glyphs", "coco18"), METHODS, BITS, value=value, evaluations=("GG", "XS"))
     assert [plot.name for plot in plots_of(study)] == [
@@ -196,6 +223,13 @@ def test_two_axes_give_a_map_per_combination_of_the_others():
     assert len(fields) == 2
     assert fields[0] == pytest.approx(np.array([[0.033, 0.093], [0.035, 0.095], [0.037, 0.097]]))
     assert panels(study, names[0], lambda axes: (axes.get_xlabel(), axes.get_ylabel())) == [("mu", "phi"), ("mu", "")]
+
+
+def test_figures_of_one_kind_have_files_of_their_own():
+    study = synthetic_study(METHODS, BITS, value=value, evaluations=("GG",))
+    axes = {"axes": ("method", "bits")}, {"axes": ("bits", "method"), "view": "relief"}
+    study = drawing_of(study, *(Figure(kind="surface", **one) for one in axes), Figure(kind="axis", axis="bits"))
+    assert [plot.name for plot in plots_of(study)] == ["surface-GG_PG", "surface-GG_PG-2", "over-bits-GG_PG"]
 
 
 def test_each_measure_has_plots_where_it_was_measured():

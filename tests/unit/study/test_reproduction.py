@@ -196,6 +196,11 @@ def test_open_data_becomes_an_axis_where_there_is_none():
     assert {run.config.data.name for run in planned_runs(found)} == {"glyphs"}
 
 
+def test_few_items_are_enough_for_t_sne_in_a_smoke_test(recipes):
+    (plane,) = cut_short(paper_table(recipes, "fedhap/figure1").study()).figures
+    assert (plane.kind, plane.perplexity) == ("tsne", 2.0)
+
+
 def test_a_smoke_test_is_cut_short(table):
     short = study_of(table, smoke=True)
     assert short.title == f"{SMOKE_TITLE}: A table"
