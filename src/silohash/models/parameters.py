@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from silohash.base.types import Arrays, ReadArrays
+from silohash.base.types import Arrays, ReadArrays, Step
 
 
 @runtime_checkable
@@ -97,6 +97,11 @@ def frozen_copy(model: nn.Module, params: ReadArrays) -> nn.Module:
     twin = copy.deepcopy(model)
     install(twin, params)
     return twin.eval().requires_grad_(requires_grad=False)
+
+
+def moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
+    """Return the parameters that a step trains, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
 
 
 class Optimizer:
