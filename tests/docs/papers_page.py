@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -26,25 +25,31 @@ of all runs by `python -m tests.docs.papers_page`, and so is `silohash reproduce
 
 def page() -> str:
     """Returns the content of the page."""
-    return "\n".join([HEAD, *(line for part in parts() for line in (part, ""))]).rstrip("\n") + "\n"
+    return "\n\n".join([HEAD.rstrip("\n"), *map(section, papers())]) + "\n"
 
 
-def parts() -> Iterator[str]:
-    """Yields the sections of the page."""
+def papers() -> dict[str, list[PaperTable]]:
+    """Returns the tables and figures of each paper."""
     tables = paper_tables(ROOT / "recipes").values()
-    for _, items in groupby(tables, key=lambda table: table.key.partition("/")[0]):
-        of_paper = list(items)
-        yield f"## {of_paper[0].paper.title}"
-        lines = [
-            [f"`{table.key}`" if table.study_path else "not run", ", ".join(table.item.covers), table.item.title]
-            for table in of_paper
-        ]
-        yield markdown_table(["study", "covers", "shows"], map(cells, lines), numbers_from=3).rstrip("\n")
-        if found := differing(of_paper):
-            heading = ["setting", "paper", "source", "here", "studies"]
-            yield markdown_table(heading, map(cells, found), numbers_from=5).rstrip("\n")
-        if of_paper[0].paper.notes:
-            yield "\n".join(f"- {note}" for note in of_paper[0].paper.notes)
+    return {name: list(items) for name, items in groupby(tables, key=lambda table: table.key.partition("/")[0])}
+
+
+def section(name: str) -> str:
+    """Returns the section of a paper."""
+    tables = papers()[name]
+    lines = [
+        [f"`{table.key}`" if table.study_path else "not run", ", ".join(table.item.covers), table.item.title]
+        for table in tables
+    ]
+    parts = [
+        f"## {tables[0].paper.title}",
+        markdown_table(["study", "covers", "shows"], map(cells, lines), numbers_from=3),
+    ]
+    if found := differing(tables):
+        headings = ["setting", "paper", "source", "here", "studies"]
+        parts.append(markdown_table(headings, map(cells, found), numbers_from=5))
+    parts.append("\n".join(f"- {note}" for note in tables[0].paper.notes))
+    return "\n\n".join(part.rstrip("\n") for part in parts if part)
 
 
 def cells(line: list[str]) -> list[str]:

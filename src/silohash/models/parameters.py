@@ -99,7 +99,7 @@ def frozen_copy(model: nn.Module, params: ReadArrays) -> nn.Module:
     return twin.eval().requires_grad_(requires_grad=False)
 
 
-def moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
+def trained_by(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
     """Return the parameters that a step trains, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
 

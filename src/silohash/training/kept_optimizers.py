@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import Phase, Step
 from silohash.methods.federated.base import SiloContext
-from silohash.models.parameters import Optimizer, moving
+from silohash.models.parameters import Optimizer, trained_by
 
 PREFIX = "optimizer"
 """Prefix of the tensors that a silo keeps of its optimizers."""
@@ -25,7 +25,7 @@ def kept_optimizers(
     optimizers: Mapping[str, Optimizer],
     auxiliary: Optimizer | None,
 ) -> KeptOptimizers:
-    """Return the optimizers of a phase whose state is kept, each once: all or none.
+    """Return the optimizers of a phase, whose state is kept, each once.
 
     Args:
         phase: The phase, whose name is part of the prefixes.
@@ -36,7 +36,7 @@ def kept_optimizers(
     """
     found: KeptOptimizers = {}
     for step in {step.parameters: step for step in reversed(steps)}.values():
-        found[f"{PREFIX}/{phase.name}/{step.name}"] = optimizers[step.name], moving(phase.model, step)
+        found[f"{PREFIX}/{phase.name}/{step.name}"] = optimizers[step.name], trained_by(phase.model, step)
     if auxiliary is not None:
         of_networks = {f"{n}.{name}": p for n, net in context.auxiliary.items() for name, p in net.named_parameters()}
         found[f"{PREFIX}/{phase.name}/auxiliary networks"] = auxiliary, of_networks
