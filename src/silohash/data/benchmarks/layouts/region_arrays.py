@@ -24,7 +24,7 @@ from silohash.data.regions import WHOLE, Joined, Regions, boxes_of_pictures, fit
 CAPTIONS_PER_PICTURE = 5
 REGIONS = ("all", "mean", "none")
 SPLITS = {"train": "train", "dev": "validation", "test": "query", "testall": "query"}
-"""A part's name in the files -> the split that it stands for. MS-COCO has 5,000 test pictures in ``testall``."""
+"""A part's name in the files -> the split that it stands for. Sets with several test parts have them all in ``testall``."""
 
 PARTS = ("train", "dev", "test")
 BOXES = ("boxes.npy", "boxes.npz", "ims_bbx.npy")
