@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.benchmark_files import write_wikipedia
+from tests.benchmark_files import WIKIPEDIA_CLASSES
 from tests.runs import labels_of, views_of
 from tests.unit.data.benchmarks.arrays import Items, dcmh, items, save
 from tests.unit.data.formats.matlab_files import cell, photographs, write_v73
 
 ITEMS = 300
-NUS_ITEMS, COCO_ITEMS = 2400, 1300
+NUS_ITEMS, COCO_ITEMS, WIKIPEDIA_ITEMS = 2400, 1300, 140
 """The papers train on a few percent of these sets, so more items are needed for each silo to have some."""
 CATEGORIES = 12
 REGIONS = 4
@@ -32,13 +32,30 @@ def write_paper_data(folder: Path, names: Collection[str], *, regions: bool = Fa
         "mirflickr25k": partial(write_dcmh, items(ITEMS, 24, 8), "mirflickr25k"),
         "nus-wide": partial(write_dcmh, items(NUS_ITEMS, 21, 8), "nus-wide-tc21"),
         "iapr-tc12": write_iapr,
-        "wikipedia": partial(write_wikipedia, train=90, test=40),
+        "wikipedia": write_wikipedia_release,
         "fashionvc": partial(write_fashion, 8, 27),
         "ssense": partial(write_fashion, 4, 28),
         "coco": write_regions if regions else write_coco,
     }
     for name in names:
         write[name](folder / "data" / name)
+    for name, file, count in (("wikipedia", "lda-1024", WIKIPEDIA_ITEMS), ("iapr-tc12", "bert-1024", ITEMS),
+                              ("coco", "bert-1024", COCO_ITEMS)):  # fmt: skip
+        if name in names:  # features of texts, which users compute
+            np.save(folder / "data" / name / f"{file}.npy", np.random.default_rng(0).random((count, 16), np.float32))
+
+
+def write_wikipedia_release(folder: Path) -> None:
+    """Writes the collectors' lists, articles and pictures."""
+    for name in ("texts", "images/art"):
+        (folder / name).mkdir(parents=True)
+    lines = [f"text{row}\tpicture{row}\t{1 + row % WIKIPEDIA_CLASSES}\n" for row in range(WIKIPEDIA_ITEMS)]
+    for row, pixels in enumerate(photographs(WIKIPEDIA_ITEMS, 8, 8)):
+        (folder / "texts" / f"text{row}.xml").write_text(f"<text>class {row % WIKIPEDIA_CLASSES}</text>")
+        Image.fromarray(pixels).save(folder / "images" / "art" / f"picture{row}.jpg")
+    (folder / "trainset_txt_img_cat.list").write_text("".join(lines[:100]))
+    (folder / "testset_txt_img_cat.list").write_text("".join(lines[100:]))
+    (folder / "categories.list").write_text("".join(f"class {c}\n" for c in range(WIKIPEDIA_CLASSES)))
 
 
 def write_dcmh(some: Items, stem: str, folder: Path) -> None:
@@ -92,12 +109,15 @@ def write_coco(folder: Path) -> None:
 
 
 def write_regions(folder: Path) -> None:
-    """Writes arrays of regions with five captions per picture."""
+    """Writes arrays of regions with their boxes in pixels, and five captions per picture."""
     folder.mkdir(parents=True)
-    for part, count in (("train", 80), ("dev", 20), ("test", 20)):
+    for part, count in (("train", 80), ("dev", 20), ("test", 20), ("testall", 40)):
         labels = labels_of(count, CATEGORIES, seed=count)
         views = [views_of(labels, seed=region) for region in range(REGIONS)]
         np.save(folder / f"{part}_ims.npy", np.stack(views, axis=1))
+        corners = np.random.default_rng(count).integers(0, 50, (count, REGIONS, 2))
+        np.save(folder / f"{part}_ims_bbx.npy", np.concatenate([corners, corners + 40], axis=2).astype(np.float32))
+        np.save(folder / f"{part}_ims_size.npy", np.full((count, 2), 100.0))
         lines = [
             f"caption {number} of {' and '.join(f'thing{c}' for c in np.flatnonzero(row))}"
             for row in labels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from silohash.base.visible import markdown
 from silohash.report.tables import markdown_table
 from silohash.study.differences import differences
 from silohash.study.papers import PaperTable, paper_tables
-from silohash.study.reproduction import missing_requirements, without_missing
+from silohash.study.reproduction import missing_methods, without_missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "papers.md"
@@ -26,25 +25,31 @@ of all runs by `python -m tests.docs.papers_page`, and so is `silohash reproduce
 
 def page() -> str:
     """Returns the content of the page."""
-    return "\n".join([HEAD, *(line for part in parts() for line in (part, ""))]).rstrip("\n") + "\n"
+    return "\n\n".join([HEAD.rstrip("\n"), *map(section, papers())]) + "\n"
 
 
-def parts() -> Iterator[str]:
-    """Yields the sections of the page."""
+def papers() -> dict[str, list[PaperTable]]:
+    """Returns the tables and figures of each paper."""
     tables = paper_tables(ROOT / "recipes").values()
-    for _, items in groupby(tables, key=lambda table: table.key.partition("/")[0]):
-        of_paper = list(items)
-        yield f"## {of_paper[0].paper.title}"
-        lines = [
-            [f"`{table.key}`" if table.study_path else "not run", ", ".join(table.item.covers), table.item.title]
-            for table in of_paper
-        ]
-        yield markdown_table(["study", "covers", "shows"], map(cells, lines), numbers_from=3).rstrip("\n")
-        if found := differing(of_paper):
-            heading = ["setting", "paper", "source", "here", "studies"]
-            yield markdown_table(heading, map(cells, found), numbers_from=5).rstrip("\n")
-        if of_paper[0].paper.notes:
-            yield "\n".join(f"- {note}" for note in of_paper[0].paper.notes)
+    return {name: list(items) for name, items in groupby(tables, key=lambda table: table.key.partition("/")[0])}
+
+
+def section(name: str) -> str:
+    """Returns the section of a paper."""
+    tables = papers()[name]
+    lines = [
+        [f"`{table.key}`" if table.study_path else "not run", ", ".join(table.item.covers), table.item.title]
+        for table in tables
+    ]
+    parts = [
+        f"## {tables[0].paper.title}",
+        markdown_table(["study", "covers", "shows"], map(cells, lines), numbers_from=3),
+    ]
+    if found := differing(tables):
+        headings = ["setting", "paper", "source", "here", "studies"]
+        parts.append(markdown_table(headings, map(cells, found), numbers_from=5))
+    parts.append("\n".join(f"- {note}" for note in tables[0].paper.notes))
+    return "\n\n".join(part.rstrip("\n") for part in parts if part)
 
 
 def cells(line: list[str]) -> list[str]:
@@ -58,8 +63,7 @@ def differing(tables: list[PaperTable]) -> list[list[str]]:
     for table in tables:
         if table.study_path is None:
             continue
-        config = table.study()
-        config = without_missing(config, [need for need in missing_requirements(config) if need.is_method])
+        config = without_missing(table.study(), missing_methods(table.study()))
         for one in differences(table.settings, config):
             name = table.key.partition("/")[2]
             ours = one.ours or "cannot be set"

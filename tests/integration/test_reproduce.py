@@ -46,7 +46,8 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.delenv("SILOHASH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(execution, "run_study", partial(execution.run_study, make_pool=InThisProcess))
-    monkeypatch.setattr(finish, "write_report", lambda data, path: None)  # the page of a run has tests of its own
+    # The page of a run has tests of its own.
+    monkeypatch.setattr(finish, "write_report", lambda data, path: path.write_text("", encoding="utf-8"))
     monkeypatch.setattr(cnnf, "CNNF", partial(CNNF, **SMALL))
     monkeypatch.setattr(cnnf, "WIDTH", SMALL["width"])
     return monkeypatch
@@ -75,28 +76,19 @@ def test_a_run_of_each_paper(key: str, folders: dict[str, Path], here: pytest.Mo
 def test_an_interrupted_table_continues(folders: dict[str, Path], here: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Interrupted(InThisProcess):
         def do(self, job: Job) -> Ending:
-            if job.name.startswith("DLFFH_2"):
+            if "DLFFH_2" in job.name:
                 raise KeyboardInterrupt
             return super().do(job)
 
     here.chdir(folders["dlffh"])
     out = tmp_path / "out"
-    command = (
-        "reproduce",
-        "dlffh/table3",
-        "--smoke",
-        "--out",
-        out,
-        "--only",
-        "method=DLFFH",
-        "--only",
-        "method=DLFFH-2",
-    )
+    only = ("--only", "method=DLFFH", "--only", "method=DLFFH-2")
+    command = ("reproduce", "dlffh/table3", "--smoke", "--out", out, *only)
     with here.context() as patch:
         patch.setattr(execution, "run_study", partial(execution.run_study.func, make_pool=Interrupted))
         assert silohash(*command).code == 130
-    first = out / "runs" / "DLFFH-16-seed0" / "results.csv"
-    assert [path.parent.name for path in out.rglob("results.csv")] == ["DLFFH-16-seed0"]
+    (first,) = out.rglob("results.csv")
+    assert "-DLFFH-" in first.parent.name
     before = first.stat().st_mtime_ns
     said = silohash(*command)
     assert said.code == 0, said.err[-3000:]

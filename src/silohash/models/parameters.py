@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from silohash.base.types import Arrays, ReadArrays
+from silohash.base.types import Arrays, ReadArrays, Step
 
 
 @runtime_checkable
@@ -99,6 +99,11 @@ def frozen_copy(model: nn.Module, params: ReadArrays) -> nn.Module:
     return twin.eval().requires_grad_(requires_grad=False)
 
 
+def trained_by(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
+    """Return the parameters that a step trains, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
+
+
 class Optimizer:
     """Adam, AdamW or SGD for some parameters, computed by torch's fused kernels.
 
@@ -129,27 +134,28 @@ class Optimizer:
         """Move the parameters that have a gradient."""
         moving: list[Tensor] = [p for p in self.parameters if p.grad is not None]
         grads = [p.grad for p in moving if p.grad is not None]
-        if self.kind == "sgd":
-            momenta = [self.state[p][0] if p in self.state else None for p in moving] if self.momentum else []
-            sgd(
-                moving, grads, momenta, fused=True, lr=self.learning_rate, weight_decay=self.weight_decay,
-                momentum=self.momentum, dampening=0.0, nesterov=False, maximize=False,
-            )  # fmt: skip
-            self.state.update((p, [m]) for p, m in zip(moving, momenta, strict=False) if m is not None)
-            return
-        states = [self._state_of_adam(p) for p in moving]
-        means, squares, counts = ([state[part] for state in states] for part in range(3))
+        (self._step_of_sgd if self.kind == "sgd" else self._step_of_adam)(moving, grads)
+
+    def _step_of_sgd(self, moving: list[Tensor], grads: list[Tensor]) -> None:
+        """Take a step of SGD, whose state is the momentum."""
+        momenta = [self.state[p][0] if p in self.state else None for p in moving] if self.momentum else []
+        sgd(
+            moving, grads, momenta, fused=True, lr=self.learning_rate, weight_decay=self.weight_decay,
+            momentum=self.momentum, dampening=0.0, nesterov=False, maximize=False,
+        )  # fmt: skip
+        self.state.update((p, [m]) for p, m in zip(moving, momenta, strict=False) if m is not None)
+
+    def _step_of_adam(self, moving: list[Tensor], grads: list[Tensor]) -> None:
+        """Take a step of Adam. Its state is the running means of the gradient and of its square, and the number of steps."""
+        for p in moving:
+            if p not in self.state:
+                count = torch.zeros((), dtype=torch.float32, device=p.device)
+                self.state[p] = [torch.zeros_like(p), torch.zeros_like(p), count]
+        means, squares, counts = ([self.state[p][part] for p in moving] for part in range(3))
         adam(
             moving, grads, means, squares, [], counts, fused=True, lr=self.learning_rate, weight_decay=self.weight_decay,
             decoupled_weight_decay=self.kind == "adamw", amsgrad=False, beta1=0.9, beta2=0.999, eps=1e-8, maximize=False,
         )  # fmt: skip
-
-    def _state_of_adam(self, parameter: Tensor) -> list[Tensor]:
-        """Return the running means of the gradient and of its square, and the number of steps."""
-        if parameter not in self.state:
-            count = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            self.state[parameter] = [torch.zeros_like(parameter), torch.zeros_like(parameter), count]
-        return self.state[parameter]
 
     def restart(self, learning_rate: float) -> None:
         """Set the state of Adam to zero, in place, and the learning rate."""

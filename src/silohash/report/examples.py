@@ -98,12 +98,18 @@ class ExampleHit:
     relevant: bool | None = None
     score: float | None = None
 
+    @property
+    def nearness(self) -> str:
+        """The score, or else the distance, in words."""
+        bits = f"{self.distance_bits} bit{'s' if self.distance_bits != 1 else ''}"
+        return bits if self.score is None else f"score {self.score:.3f}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSearch:
     """One query and its first results over all silos, nearest first, and how many further items are as near as the last.
 
-    In a search by score, relevant items that come later follow.
+    In a search by score, partners of the query that come later follow.
     """
 
     task: Task
@@ -172,7 +178,7 @@ def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
 
 
 def _scored_search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
-    """Score all items with one item of the archive, and keep the first results and all that are relevant."""
+    """Score all items with one item of the archive, and keep the first results and, of pairs, all that are relevant."""
     assert evaluator.scores is not None  # noqa: S101  the model scores pairs
     rule, query, asked = evaluator.rules[0], np.array([row]), query_modality(task)
     model = evaluator.run.model.deployed_by(_asking(evaluator, row, task))
@@ -180,8 +186,11 @@ def _scored_search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     items = items if rule.ranks_own_item(task) else items[items != row]
     scores = evaluator.scores.of_model(task, model, query, items).values[0]
     order = np.argsort(-scores, kind="stable")
+    late = rule.by != "labels"  # a label can be that of most items
     kept = [
-        rank for rank, place in enumerate(order) if rank < HITS_PER_SEARCH or rule.is_relevant(row, int(items[place]))
+        rank
+        for rank, place in enumerate(order)
+        if rank < HITS_PER_SEARCH or (late and rule.is_relevant(row, int(items[place])))
     ]
     rows, owners = items[order[kept]], evaluator.holdings.owner[database_modalities(task)[0]]
     words = evaluator.codes.words(model, asked, query, "query")[0]

@@ -208,10 +208,7 @@ def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) 
             axes.set_axis_off()
         for place, (axes, hit) in enumerate(zip(row[1:], search.hits, strict=False), 1):
             color, mark = {True: (RELEVANT, " ✓"), False: (OTHER, " ✗"), None: (LINE, "")}[hit.relevant]
-            title = (
-                f"{place}{mark} {hit.distance_bits} bits" if hit.score is None else f"{hit.rank}{mark} {hit.score:.3f}"
-            )
-            _draw_item(axes, hit.item, title, color)
+            _draw_item(axes, hit.item, f"{place}{mark} {hit.nearness}", color)
 
 
 def _draw_item(axes: Axes, item: ExampleItem, title: str, color: str) -> None:

@@ -54,7 +54,6 @@ class MissingRequirement:
     choice: str
     needs: str
     remedy: str = ""
-    is_method: bool = False
 
     def __str__(self) -> str:
         """Return the requirement as a phrase."""
@@ -114,7 +113,7 @@ def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
         status = "part" if needs else "paper"
     except NothingUsable:
         status = "missing" if all(sets.values()) else "open"
-    built = without_missing(config, [need for need in needs if need.is_method])
+    built = without_missing(config, missing_methods(config))
     found = {name: need[0] if need else "" for name, need in sets.items()}
     return Listed(table, status, needs, found, differences(table.settings, built))
 
@@ -141,7 +140,7 @@ def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
     Raises:
         UserError: If a run's config is wrong.
     """
-    methods = _missing_methods(config)
+    methods = missing_methods(config)
     try:
         left = without_missing(config, methods)
     except NothingUsable:
@@ -195,12 +194,18 @@ def cut_short(config: StudyConfig) -> StudyConfig:
     """
     axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
+<<<<<<< HEAD
+    few = [one.model_copy(update={"perplexity": 2.0}) if one.kind == "tsne" else one for one in short.figures]
+    update = {"title": f"{SMOKE_TITLE}: {config.title}", "figures": tuple(few), "set": {**short.set, **SMOKE_SETTINGS}}
+    update["seeds"] = config.seeds[:1]
+=======
     settings = {**short.set, **SMOKE_SETTINGS}
     figures = tuple(
         one.model_copy(update={"perplexity": SMOKE_PERPLEXITY}) if one.kind == "tsne" else one for one in short.figures
     )
     title = f"{SMOKE_TITLE}: {config.title}"
     update = {"seeds": config.seeds[:1], "title": title, "set": settings, "figures": figures}
+>>>>>>> main
     return short.model_copy(update=update)
 
 
@@ -229,11 +234,12 @@ def _data_of(choice: Choice) -> DataConfig:
     )
 
 
-def _missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+def missing_methods(config: StudyConfig) -> list[MissingRequirement]:
+    """Return the methods that a study names and silohash does not have."""
     places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", config.base.set)]
     places += [(axis.name, choice.name, choice.set) for axis in config.axes for choice in axis.choices]
     return [
-        MissingRequirement(axis, name, f"{method} ({registry.family})", is_method=True)
+        MissingRequirement(axis, name, f"{method} ({registry.family})")
         for axis, name, values in places
         for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS))
         if isinstance(method := values.get(key), str) and method not in registry.names()

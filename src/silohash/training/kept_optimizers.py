@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import Phase, Step
 from silohash.methods.federated.base import SiloContext
-from silohash.models.parameters import Optimizer
-from silohash.run.config.sections import TrainConfig
+from silohash.models.parameters import Optimizer, trained_by
 
 PREFIX = "optimizer"
 """Prefix of the tensors that a silo keeps of its optimizers."""
@@ -19,34 +18,25 @@ KeptOptimizers: TypeAlias = dict[str, tuple[Optimizer, Mapping[str, nn.Parameter
 """Optimizers with their named parameters, by the prefix of what a silo keeps of each."""
 
 
-def moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
-    """Return the parameters that a step trains, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
-
-
 def kept_optimizers(
-    settings: TrainConfig,
     phase: Phase,
     context: SiloContext,
     steps: Sequence[Step],
     optimizers: Mapping[str, Optimizer],
     auxiliary: Optimizer | None,
 ) -> KeptOptimizers:
-    """Return the optimizers of a phase whose state is kept, each once: all or none.
+    """Return the optimizers of a phase, whose state is kept, each once.
 
     Args:
-        settings: The table ``[train]``.
         phase: The phase, whose name is part of the prefixes.
         context: The silo, with the federated method's networks.
         steps: The steps of a batch.
         optimizers: The optimizer of each step, by the step's name.
         auxiliary: The optimizer of the federated method's networks, if there are any.
     """
-    if settings.optimizer_state == "reset":
-        return {}
     found: KeptOptimizers = {}
     for step in {step.parameters: step for step in reversed(steps)}.values():
-        found[f"{PREFIX}/{phase.name}/{step.name}"] = optimizers[step.name], moving(phase.model, step)
+        found[f"{PREFIX}/{phase.name}/{step.name}"] = optimizers[step.name], trained_by(phase.model, step)
     if auxiliary is not None:
         of_networks = {f"{n}.{name}": p for n, net in context.auxiliary.items() for name, p in net.named_parameters()}
         found[f"{PREFIX}/{phase.name}/auxiliary networks"] = auxiliary, of_networks

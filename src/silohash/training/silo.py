@@ -25,11 +25,11 @@ from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
-from silohash.models.parameters import Optimizer, OptimizerPool, params_of, shared_arrays, to_array
+from silohash.models.parameters import Optimizer, OptimizerPool, params_of, shared_arrays, to_array, trained_by
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
-from silohash.training.kept_optimizers import keep, kept_optimizers, moving, restore
+from silohash.training.kept_optimizers import keep, kept_optimizers, restore
 from silohash.training.privacy.budget import sampling
 from silohash.training.privacy.training import PrivateRound, PrivateSteps
 
@@ -184,8 +184,9 @@ def _run_epochs(
     new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
-    kept = kept_optimizers(settings, phase, context, steps, optimizers, auxiliary_optimizer)
-    restore(kept, context)
+    kept = None
+    if settings.optimizer_state == "keep":
+        restore(kept := kept_optimizers(phase, context, steps, optimizers, auxiliary_optimizer), context)
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
@@ -211,7 +212,8 @@ def _run_epochs(
                     _step(judged, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
-    keep(kept, context)
+    if kept is not None:
+        keep(kept, context)
     return means.values()
 
 
@@ -292,7 +294,7 @@ def _optimizers(
     made: dict[tuple[str, ...], Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
-            made[step.parameters] = pool.optimizer(model, moving(model, step), make, rate)
+            made[step.parameters] = pool.optimizer(model, trained_by(model, step), make, rate)
     return {step.name: made[step.parameters] for step in steps}
 
 

@@ -300,6 +300,8 @@ def test_a_model_that_scores_pairs_shows_its_first_results_and_all_partners(
             assert bool(hit.item.picture) == (search.task == "t2i")
     write_examples(tmp_path / "examples.json", examples)
     assert read_examples(tmp_path / "examples.json") == examples
+    found.rules[0].by = "labels"
+    assert {len(search.hits) for search in draw_examples(found).searches} == {5}
     finish_run(run)
     page = run.report_path.read_text(encoding="utf-8")
     late = sum(hit.rank is not None and hit.rank > 5 for search in examples.searches for hit in search.hits)

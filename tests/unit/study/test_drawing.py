@@ -168,7 +168,7 @@ def test_results_are_framed_by_relevance_and_have_their_picture_or_text():
         draw_searches(canvas, searches, 2)
         first, *shown = canvas.axes
         assert [text.get_text() for text in first.texts] == ["query"]
-        assert [axes.get_title(loc="left") for axes in shown[:2]] == ["1 ✓ 0 bits", "2 ✗ 1 bits"]
+        assert [axes.get_title(loc="left") for axes in shown[:2]] == ["1 ✓ 0 bits", "2 ✗ 1 bit"]
         assert [len(axes.images) for axes in shown[:2]] == [1, 0]
         assert [text.get_text() for text in shown[1].texts] == ["text 1"]
         frames = [to_hex(axes.spines["top"].get_edgecolor()) for axes in (first, *shown[:2])]

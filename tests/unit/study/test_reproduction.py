@@ -12,6 +12,7 @@ from silohash.run.config.sections import DataConfig
 from silohash.study import reproduction
 from silohash.study.config import Choice, load_study, make_study
 from silohash.study.differences import differences
+from silohash.study.figures import Figure
 from silohash.study.papers import Paper, PaperTable, paper_table
 from silohash.study.plan import planned_runs
 from silohash.study.reproduction import (
@@ -90,7 +91,7 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch):
     names = {"fedavg": "silohash.methods.federated.general.fedavg:FedAvg"}
     monkeypatch.setattr(reproduction, "FEDERATED_METHODS", Registry("federated method", "none", names))
     found = missing_requirements(paper_table(recipes, "fedcafe/table2").study())
-    said = {(lack.axis, lack.choice): str(lack) for lack in found if lack.is_method}
+    said = {(lack.axis, lack.choice): str(lack) for lack in found if "(federated method)" in lack.needs}
     assert said["method", "FedCAFE"] == "FedCAFE needs fedcafe (federated method)"
     assert ("method", "FedAvg") not in said
     data = next(lack for lack in found if lack.choice == "NUS-WIDE")
@@ -123,7 +124,7 @@ def test_weights_are_missing_for_the_choices_that_use_them(table):
 
 def test_methods_of_a_table_that_cannot_be_built_are_named(recipes):
     found = missing_requirements(paper_table(recipes, "dlffh/table1").study())
-    assert {lack.choice for lack in found if lack.is_method} == {"MSDH", "MMACH"}
+    assert {lack.choice for lack in found if "(local method)" in lack.needs} == {"MSDH", "MMACH"}
 
 
 def test_data_that_is_there_is_not_missing(tmp_path, monkeypatch):
@@ -236,6 +237,9 @@ def test_figures_keep_what_they_are_drawn_over():
         },
         where="a study",
     )
+    tsne = Figure(kind="tsne")
+    (small,) = cut_short(study.model_copy(update={"figures": (tsne,)})).figures
+    assert (small.perplexity, small.items) == (2.0, tsne.items)
     short = cut_short(study)
     assert [[choice.name for choice in axis.choices] for axis in short.axes] == [
         ["64"], ["0.2", "0.3"], ["8", "16", "32"]

@@ -76,7 +76,7 @@ CARD = MethodCard(
         "Image and text steps alternate per batch instead of per epoch.",
         "Losses are means over items, and inner products are divided by the code length, except in the preset paper.",
         "Items without labels train the quantization loss only. The data of the paper have no such items.",
-        "Without a coarser level of labels, the terms of that level are left out.",
+        "Without a coarser level of labels, the terms of that level are left out, and the run says so.",
         "The weights of the preset paper are those of the authors' code. Because of a mistake, that code sweeps over the "
         "bits of the class codes only once (the preset authors_code).",
     ),
