@@ -194,18 +194,12 @@ def cut_short(config: StudyConfig) -> StudyConfig:
     """
     axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
-<<<<<<< HEAD
-    few = [one.model_copy(update={"perplexity": 2.0}) if one.kind == "tsne" else one for one in short.figures]
-    update = {"title": f"{SMOKE_TITLE}: {config.title}", "figures": tuple(few), "set": {**short.set, **SMOKE_SETTINGS}}
-    update["seeds"] = config.seeds[:1]
-=======
     settings = {**short.set, **SMOKE_SETTINGS}
     figures = tuple(
         one.model_copy(update={"perplexity": SMOKE_PERPLEXITY}) if one.kind == "tsne" else one for one in short.figures
     )
     title = f"{SMOKE_TITLE}: {config.title}"
     update = {"seeds": config.seeds[:1], "title": title, "set": settings, "figures": figures}
->>>>>>> main
     return short.model_copy(update=update)
 
 
