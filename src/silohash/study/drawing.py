@@ -208,7 +208,8 @@ def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) 
             axes.set_axis_off()
         for place, (axes, hit) in enumerate(zip(row[1:], search.hits, strict=False), 1):
             color, mark = {True: (RELEVANT, " ✓"), False: (OTHER, " ✗"), None: (LINE, "")}[hit.relevant]
-            _draw_item(axes, hit.item, f"{place}{mark} {hit.nearness}", color)
+            rank = place if hit.score is None else hit.rank
+            _draw_item(axes, hit.item, f"{rank}{mark} {hit.nearness}", color)
 
 
 def _draw_item(axes: Axes, item: ExampleItem, title: str, color: str) -> None:

@@ -184,4 +184,4 @@ def test_results_of_a_model_that_scores_have_their_rank_and_score():
     )
     with drawing(7.2, 3.0) as canvas:
         draw_searches(canvas, [ExampleSearch(task="t2i", query=item, hits=hits)], 2)
-        assert [axes.get_title(loc="left") for axes in canvas.axes[1:]] == ["1 ✓ 0.750", "37 ✓ -0.125"]
+        assert [axes.get_title(loc="left") for axes in canvas.axes[1:]] == ["1 ✓ score 0.750", "37 ✓ score -0.125"]
