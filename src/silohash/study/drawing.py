@@ -190,7 +190,7 @@ def draw_bubbles(axes: Axes, table: LabelTable) -> None:
     silo, label = (places.ravel() for places in np.indices(counts.shape))
     areas = LARGEST_DISK * counts.ravel() / max(1, int(counts.max(initial=0)))
     axes.scatter(silo, label, s=areas, color=SERIES[0], alpha=0.65, lw=0)
-    turned = 90 if sum(map(len, table.silos)) > 60 else 0
+    turned = 90 if sum(map(len, table.silos)) > 75 else 0
     axes.set_xticks(range(len(table.silos)), [short(name, 16) for name in table.silos], rotation=turned)
     axes.set_yticks(range(len(shown)), [short(table.labels[place], 28) for place in shown])
     axes.set(xlim=(-0.6, len(table.silos) - 0.4), ylim=(len(shown) - 0.4, -0.6))
