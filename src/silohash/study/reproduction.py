@@ -93,7 +93,7 @@ class Listed:
             return [*lines, *(f"  {one}" for one in (*self.differs, *self.table.paper.notes))]
         keys = {one.key for one in self.differs}
         beyond = sum(key.startswith(BEYOND_CONFIG) for key in keys)
-        counted = f"  differs from the paper in: {len(keys) - beyond} settings, and {beyond} that cannot be set"
+        counted = f"  settings that differ from the paper: {len(keys) - beyond}, and {beyond} that cannot be set"
         return lines if self.status == "no study" else [*lines, counted]
 
 

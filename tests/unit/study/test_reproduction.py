@@ -286,7 +286,7 @@ def test_a_listing_says_what_runs_here(table, tmp_path):
     said = "\n".join(found.lines(in_detail=False))
     assert "runs here with --data open" in said
     assert "the files of wikipedia (in data/wikipedia)" in said
-    assert "1 settings, and 1 that cannot be set" in said
+    assert "settings that differ from the paper: 1, and 1 that cannot be set" in said
     detail = "\n".join(found.lines(in_detail=True))
     assert "paper.encryption: encrypted models in the paper (p. 4), cannot be set here" in detail
     assert "They trained longer." in detail
