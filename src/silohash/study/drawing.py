@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 import textwrap
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
-from PIL import Image
 
 from silohash.base.visible import visible
+from silohash.data.pictures.reading import decode
 from silohash.report.examples import ExampleItem, ExampleSearch
 from silohash.report.plots import LabelTable
 from silohash.report.style import INK, LINE, SERIES, SOFT, series, short
@@ -217,8 +216,7 @@ def _draw_item(axes: Axes, item: ExampleItem, title: str, color: str) -> None:
     axes.grid(visible=False)
     axes.set(xticks=[], yticks=[])
     if item.picture:
-        picture = Image.open(io.BytesIO(base64.b64decode(item.picture.partition(",")[2])))
-        axes.imshow(picture.convert("RGB"), interpolation="nearest")
+        axes.imshow(decode(base64.b64decode(item.picture.partition(",")[2])), interpolation="nearest")
     else:
         axes.text(
             0.5, 0.5, textwrap.fill(short(item.text, 90), 17), ha="center", va="center", fontsize=6.5,

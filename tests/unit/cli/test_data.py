@@ -219,8 +219,8 @@ def test_files_are_listed_with_their_sizes_and_what_is_missing(tmp_path: Path) -
     assert lines[3].startswith("  absent, but optional: train_ims.npy")
     layout = files_as_json(REGION_ARRAYS, tmp_path)
     assert (layout["name"], layout["complete"]) == ("region-arrays", False)
-    assert [file["bytes"] for file in layout["files"]] == [1500, 0, 0, 0, 0, 0]
-    assert [file["found"] for file in layout["files"]] == [1, 0, 0, 0, 0, 0]
+    assert [file["bytes"] for file in layout["files"]] == [1500, *[0] * 7]
+    assert [file["found"] for file in layout["files"]] == [1, *[0] * 7]
 
 
 @pytest.fixture(scope="module")

@@ -189,4 +189,6 @@ def test_document_of_a_study(calls: list[dict[str, Any]], tmp_path: Path) -> Non
         "missing": ["FedAvg-seed0", "Local-seed0"],
         "failed": [{"run": str(folder), "said": "out of memory", "log": str(folder / "log.txt")}],
         "stopped": False,
+        "plots": [],
+        "undrawn": [],
     }
