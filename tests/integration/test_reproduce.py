@@ -132,7 +132,7 @@ def check(key: str, out: Path, only: list[str]) -> None:
             assert all(float(row["value"]) >= 0 for row in csv.DictReader(stream))
     text = (out / "tables" / "published.md").read_text(encoding="utf-8")
     assert SMOKE_TITLE in text
-    assert "`federated.rounds`" in text or not any(k == "federated.rounds" for k in TABLES[key].settings)
+    assert "`federated.rounds`" in text or not TABLES[key].settings.get("federated.rounds")
     if TABLES[key].published:
         assert not text.partition(" published figures have one")[0].endswith("0 of")
     assert (out / "results.csv").stat().st_size > 100
