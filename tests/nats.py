@@ -15,6 +15,7 @@ import trustme
 
 from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, SiloConfig, read_config
+from silohash.service.envelope import new_key as new_sealing_key
 from silohash.service.nats_server import new_key, server_config
 from tests.ports import free_port
 
@@ -49,13 +50,18 @@ class Federation:
             issued.private_key_pem.write_to_path(folder / f"{name}-key.pem")
             issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         self.keys = {name: new_key(folder / f"{name}.key") for name in ("hub", *silos)}
+        sealing = {name: new_sealing_key(folder / f"{name}.sealing.key") for name in ("hub", *silos)}
         for silo in silos:
             file = {"silo": silo, "federation": "tests", "run": str((runs or {}).get(silo, run))}
-            self._write(silo, file | {"bus": self._bus(silo, mutual=mutual)})
+            tables = {
+                "bus": self._bus(silo, mutual=mutual), "sealing": {"key": f"{silo}.sealing.key", "hub": [sealing["hub"]]}
+            }  # fmt: skip
+            self._write(silo, file | tables)
         nats = {"listen": f"127.0.0.1:{self.port}", "certificate": "server.pem", "certificate_key": "server-key.pem"}
         file = {"federation": "tests", "run": str(run), "deadline_seconds": deadline_seconds}
         tables = {
             "bus": self._bus("hub", mutual=mutual),
+            "sealing": {"key": "hub.sealing.key", "silos": {silo: sealing[silo] for silo in silos}},
             "silos": {silo: self.keys[silo] for silo in silos},
             "nats": nats | ({"authority": "ca.pem"} if mutual else {}),
         }

@@ -280,6 +280,21 @@ def init(
         print_result(f"  {command}")
 
 
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the secret key, which only you can read.")],
+) -> None:
+    """Make the key with which a member encrypts and signs its messages, and print the public key for the other members.
+
+    The public key of a silo is entered in the hub's file: [sealing.silos]. That of the hub is entered in the file of each
+    silo: [sealing] hub.
+    """
+    _require_bus()
+    from silohash.service.envelope import new_key as make_key
+
+    print_result(make_key(file))
+    print_status(f"The secret key is in {file}. Enter it in this member's file: [sealing] key.")
+
+
 def kits(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the kits.")],
     silo_names: Annotated[list[str], typer.Option("--silo", metavar="NAME", help="Name of a silo. Can be repeated.")],
@@ -372,5 +387,5 @@ def _check_address(host: str) -> None:
 
 
 def _require_bus() -> None:
-    for package in ("nats", "nkeys"):
+    for package in ("nats", "nkeys", "cryptography"):
         require(package, "A federation of several machines")

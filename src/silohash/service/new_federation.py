@@ -2,9 +2,9 @@
 
 The folders hold everything that a member needs, so each of them can be moved to the member's machine::
 
-    FOLDER/hub/      hub.toml, hub.key, run/                  the model, and the public keys of the silos
+    FOLDER/hub/      hub.toml, hub.key, sealing.key, run/     the model, and the public keys of the silos
     FOLDER/nats/     nats.conf                                who may send what; with TLS, the server's certificate
-    FOLDER/SILO/     silo.toml, silo.key, run/                the model, and the silo's index and policy
+    FOLDER/SILO/     silo.toml, silo.key, sealing.key, run/   the model, and the silo's index and policy
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from silohash.run.config.toml import to_toml
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
 from silohash.service.config import BusSettings, FederationName, HubConfig, is_local, read_config
+from silohash.service.envelope import new_key as new_sealing_key
 from silohash.service.nats_server import new_key, server_config
 
 HUB, NATS = "hub", "nats"
@@ -37,6 +38,7 @@ SHARED = ("config.toml", "environment.json", "partition.json", "rounds.jsonl")
 """Files of a run that every member gets, besides the folder of the model. They do not hold any item of a silo."""
 
 CERTIFICATE, CERTIFICATE_KEY, AUTHORITY = "server.pem", "server-key.pem", "authority.pem"
+SEALING_KEY = "sealing.key"
 OPEN_TO_ALL = "0.0.0.0"  # noqa: S104  only with TLS
 
 
@@ -118,8 +120,10 @@ def write_federation(
         members = list(dict.fromkeys(silos)) or [silo for silo, held in indexed.items() if held is not None]
         _check_names(members, run)
         with folder_beside(folder) as new:
-            keys = {silo: _write_silo(run, new / silo, silo, federation, server) for silo in members}
-            _write_hub(run, new, federation, server, keys)
+            sealing = {name: new_sealing_key(new / name / SEALING_KEY) for name in (HUB, *members)}
+            keys = {silo: _write_silo(run, new / silo, silo, federation, server, sealing[HUB]) for silo in members}
+            del sealing[HUB]
+            _write_hub(run, new, federation, server, keys, sealing)
             if folder.exists():
                 folder.rmdir()
     return members
@@ -140,7 +144,7 @@ def _check_names(silos: Sequence[str], run: Run) -> None:
         raise RepeatedValue(f'Two silos have the name "{twice}" in different spellings{suggestion(twice, silos)}.')
 
 
-def _write_silo(run: Run, folder: Path, silo: str, federation: str, server: ServerSettings) -> str:
+def _write_silo(run: Run, folder: Path, silo: str, federation: str, server: ServerSettings, hub: str) -> str:
     """Write the folder of a silo, and return its public key."""
     _copy_run(run, folder / "run")
     policy, index = run.folder / POLICIES / f"{silo}.toml", run.index_folder / silo
@@ -153,15 +157,19 @@ def _write_silo(run: Run, folder: Path, silo: str, federation: str, server: Serv
         if held is not None:
             note_indexed(folder / "run" / "index", silo, held, (silo,))
     file = {"silo": silo, "federation": federation, "run": "run"}
-    _write_toml(folder / "silo.toml", f"The silo {silo}", file | {"bus": _bus(folder, "silo.key", server)})
+    tables = {"bus": _bus(folder, "silo.key", server), "sealing": {"key": SEALING_KEY, "hub": [hub]}}
+    _write_toml(folder / "silo.toml", f"The silo {silo}", file | tables)
     return new_key(folder / "silo.key")
 
 
-def _write_hub(run: Run, root: Path, federation: str, server: ServerSettings, keys: dict[str, str]) -> None:
+def _write_hub(
+    run: Run, root: Path, federation: str, server: ServerSettings, keys: dict[str, str], sealing: dict[str, str]
+) -> None:
     folder = root / HUB
     _copy_run(run, folder / "run")
     new_key(folder / "hub.key")
     file = {"federation": federation, "run": "run", "bus": _bus(folder, "hub.key", server), "silos": keys}
+    file["sealing"] = {"key": SEALING_KEY, "silos": sealing}
     nats = {"listen": server.listen, **_certificates(root / NATS, server)}
     _write_toml(folder / "hub.toml", f"The hub of the federation {federation}", file | {"nats": nats})
     config = server_config(read_config(folder / "hub.toml", HubConfig), beside=folder / ".." / NATS)

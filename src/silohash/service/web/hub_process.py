@@ -43,8 +43,8 @@ async def serve_hub(
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    bus = NatsBus(config.bus, config.federation)
     metrics = Metrics()
+    bus = NatsBus(config, lambda silo: metrics.forged.labels(silo).inc())
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
