@@ -171,6 +171,8 @@ class SiloMetrics:
         self._bytes = counter("silohash_silo_answer_bytes", "Bytes of all answers.")
         self._items = gauge("silohash_items", "Codes that can be searched.", ("modality",))
         ProcessCollector(registry=self.registry)
+        for reason in ("forged", "replayed", "stale"):
+            self._refused.labels(reason)
         self._show(status)
 
     def count(self, response: Response, seconds: float) -> None:

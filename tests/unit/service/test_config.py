@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+
 import pytest
 from pydantic import ValidationError
 
@@ -8,13 +10,16 @@ from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, MetricsSettings, SiloConfig, host_and_port, is_local, read_config
 
 KEY = "U" + "A" * 55
+SEALING, OTHER = (base64.b64encode(bytes([number] * 32)).decode() for number in (7, 8))
 SILO = {
     "silo": "north", "federation": "museums", "run": "first",
     "bus": {"servers": ["tls://nats.example.org:4222"], "key": "north.key", "authority": "ca.pem"},
+    "sealing": {"key": "north.sealing", "hub": [SEALING]},
 }  # fmt: skip
 HUB = {
     "federation": "museums", "run": "first",
     "bus": {"servers": ["tls://nats.example.org:4222"], "key": "/keys/hub.key"},
+    "sealing": {"key": "/keys/hub.sealing", "silos": {"north": SEALING}},
     "silos": {"north": KEY},
     "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem", "certificate_key": "server-key.pem"},
 }  # fmt: skip
@@ -34,10 +39,12 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert silo.run == tmp_path / "first"
     assert silo.policy == tmp_path / "policies/north.toml"
     assert silo.bus.key == tmp_path / "north.key"
+    assert silo.sealing.key == tmp_path / "north.sealing"
     assert silo.bus.authority == tmp_path / "ca.pem"
     assert silo.bus.certificate is None
     hub = read_config(write(tmp_path, HUB), HubConfig)
     assert str(hub.bus.key) == "/keys/hub.key"
+    assert str(hub.sealing.key) == "/keys/hub.sealing"
     assert hub.nats.certificate == tmp_path / "server.pem"
     assert hub.deadline_seconds == 5
     assert hub.silos == {"north": KEY}
@@ -93,6 +100,13 @@ def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
         ({"bus": {"servers": ["tls://user:password@nats.example.org:4222"]}}, "is not an address such as tls://"),
         ({"bus": {"servers": ["tls://a:1", "nats://127.0.0.1:1"]}}, "servers mixes tls:// and nats://"),
         ({"bus": {"certificate": "a.pem"}}, "certificate and certificate_key belong together"),
+        ({"sealing": ""}, r"\[sealing\] is missing.*silohash federation key FILE"),
+        ({"sealing": {"hub": []}}, r"\[sealing\] at a silo has the keys key and hub"),
+        ({"sealing": {"silos": {"north": OTHER}}}, r"\[sealing\] at a silo has the keys key and hub"),
+        ({"sealing": {"hub": ["AAAA"]}}, '"AAAA" is not a public key; make the key.*: silohash federation key FILE'),
+        ({"sealing": {"hub": [f"{'A' * 43}="]}}, "is not a public key"),
+        ({"sealing": {"hub": ["\u00e9" * 44]}}, "is not a public key"),
+        ({"sealing": {"keys": []}}, 'unknown key "keys".*the keys here are: key, hub, silos'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message):
@@ -105,6 +119,16 @@ def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message
     [
         ({"silos": {"north": "SUAA"}}, "silos.north: string should match pattern"),
         ({"silos": {"south": KEY}}, "north and south have the same public key; each silo needs a key of its own"),
+        ({"silos": {"south": f"UB{KEY[2:]}"}}, 'must name the same silos, and "south" is in one only'),
+        (
+            {"sealing": {"silos": {"north": SEALING, "south": OTHER}}},
+            'must name the same silos, and "south" is in one only',
+        ),
+        ({"sealing": {"hub": [OTHER]}}, r"\[sealing\] at the hub has the keys key and silos"),
+        (
+            {"silos": {"south": f"UB{KEY[2:]}"}, "sealing": {"silos": {"north": SEALING, "south": SEALING}}},
+            "a different public key per silo",
+        ),
         ({"deadline_seconds": 0}, "deadline_seconds: input should be greater than 0, got 0"),
         ({"deadline_seconds": 601}, "deadline_seconds: input should be less than or equal to 600"),
         ({"nats": {"certificate_key": ""}}, "nats.certificate_key"),
@@ -160,3 +184,11 @@ def test_metrics_are_served_to_this_machine_only() -> None:
     for listen in ("0.0.0.0:9100", "silo.example.org:9100", "127.0.0.1", "127.0.0.1:70000"):
         with pytest.raises(ValidationError):
             MetricsSettings(listen=listen)
+
+
+@pytest.mark.parametrize(("begins", "form"), [('silo = "north"', SiloConfig), ('federation = "museums"', HubConfig)])
+def test_the_files_of_the_documentation_are_valid(repository, tmp_path, begins, form):
+    page = (repository / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    (block,) = (body for body in page.split("```toml\n")[1:] if body.startswith(begins) and "[bus]" in body)
+    (tmp_path / "member.toml").write_text(block.split("```")[0], encoding="utf-8")
+    assert read_config(tmp_path / "member.toml", form).sealing.key == tmp_path / "sealing.key"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import stat
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from silohash.index.listing import is_indexed, read_listing
 from silohash.run.folder import Run
 from silohash.search.silos import open_node
 from silohash.service.config import HubConfig, SiloConfig, read_config
+from silohash.service.envelope import read_key
 from silohash.service.nats_server import public_key, server_config
 from silohash.service.new_federation import ServerSettings, commands, write_federation
 from tests.runs import silohash
@@ -65,10 +67,14 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def sealing_key(path: Path) -> str:
+    return base64.b64encode(read_key(path).public_key().public_bytes_raw()).decode()
+
+
 def test_each_member_has_a_folder_with_what_it_needs(folder: Path) -> None:
     assert names(folder) == {"hub", "nats", "silo-1", "silo-2", "Musée d'Orsay"}
     assert names(folder / "nats") == {"nats.conf"}
-    assert names(folder / "hub") == {"hub.toml", "hub.key", "run"}
+    assert names(folder / "hub") == {"hub.toml", "hub.key", "sealing.key", "run"}
     shared = {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "model"}
     assert names(folder / "hub" / "run") == names(folder / "Musée d'Orsay" / "run") == shared
     assert names(folder / "silo-1" / "run") == shared | {"index"}
@@ -93,6 +99,12 @@ def test_the_files_fit_each_other(folder: Path) -> None:
         assert config.bus.servers == hub.bus.servers
         assert public_key(config.bus.key) == key
         assert stat.S_IMODE(config.bus.key.stat().st_mode) == 0o600
+    own = sealing_key(hub.sealing.key)
+    for silo, key in hub.sealing.silos.items():
+        sealing = read_config(folder / silo / "silo.toml", SiloConfig).sealing
+        assert (key, sealing.hub) == (sealing_key(sealing.key), (own,))
+        assert stat.S_IMODE(sealing.key.stat().st_mode) == 0o600
+    assert len({own, *hub.sealing.silos.values()}) == 1 + len(hub.silos)
     assert (folder / "nats" / "nats.conf").read_text() == server_config(hub)
     assert 'listen: "127.0.0.1:4222"' in server_config(hub)
 

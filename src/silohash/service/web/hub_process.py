@@ -44,7 +44,8 @@ async def serve_hub(
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
     metrics = Metrics()
-    bus = NatsBus(config, lambda silo: metrics.forged.labels(silo).inc())
+    forged = {silo: metrics.forged.labels(silo) for silo in config.silos}
+    bus = NatsBus(config, lambda silo: forged[silo].inc())
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
