@@ -601,7 +601,7 @@ def config(folder: Path, **values: Any) -> HubConfig:
     (folder / "next").mkdir(exist_ok=True)
     (folder / "next" / "config.toml").touch()
     (folder / "config.toml").touch()
-    bus = {"servers": ["tls://nats.example.org:4222"], "key": "hub.key"}
+    bus = {"servers": ["tls://nats.example.org:4222"], "certificate": "hub.pem", "key": "hub.key"}
     silos = {f"silo-{number}": "U" + "ABCD"[number] * 55 for number in range(4)}
     given = {"federation": "f", "run": folder, "bus": bus, "silos": silos, "deadline_seconds": 0.01, **values}
     return HubConfig.model_validate({"next_run": folder / "next", **given})
