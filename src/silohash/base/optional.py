@@ -24,7 +24,6 @@ EXTRAS: Mapping[str, str] = {
     "sqlalchemy": "tune",
     "argon2": "service",
     "nats": "service",
-    "nkeys": "service",
     "cryptography": "service",
     "fastapi": "service",
     "prometheus_client": "service",
