@@ -63,8 +63,8 @@ def check_version(version: str, sender: str) -> None:
     """
     if version != __version__:
         raise OtherVersion(
-            f"The installed silohash has the version {__version__}, and that of {sender} {visible(version or 'none')}. Install "
-            "the same version everywhere."
+            f"silohash has the version {__version__} here, and {visible(version or 'none')} at {sender}. Install the same "
+            "version everywhere."
         )
 
 
@@ -77,8 +77,8 @@ def check_digest(digest: str, config: RunConfig, sender: str) -> None:
     own = config.shared_digest()
     if digest != own:
         raise SilosDiffer(
-            f"The config has the digest {own} here, and {visible(digest or 'none')} at {sender}. Install the same version of "
-            "silohash and of packages that add methods everywhere."
+            f"The config has the digest {own} here, and {visible(digest or 'none')} at {sender}. Install the same version "
+            "of silohash and of packages that add methods everywhere."
         )
 
 
