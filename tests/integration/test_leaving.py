@@ -24,7 +24,7 @@ pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
 
 def test_a_silo_that_leaves_is_neither_asked_nor_let_in(tmp_path: Path) -> None:
     run, folder = served_run(tmp_path / "trained"), tmp_path / "museums"
-    server, port = f"nats://127.0.0.1:{free_port()}", free_port()
+    server, port = f"tls://127.0.0.1:{free_port()}", free_port()
     assert silohash("federation", "init", run, folder, "--server", server).code == 0
     client, hub, log = Client(f"http://127.0.0.1:{port}"), folder / "hub" / "hub.toml", tmp_path / "silo-2.log"
 
@@ -37,7 +37,7 @@ def test_a_silo_that_leaves_is_neither_asked_nor_let_in(tmp_path: Path) -> None:
 
     with ExitStack() as processes:
         nats = processes.enter_context(
-            started(["nats-server", "-c", str(folder / "nats" / "nats.conf")], tmp_path / "nats.log")
+            started(["cd", str(folder / "nats"), "&&", "nats-server", "-c", "nats.conf"], tmp_path / "nats.log")
         )
         for silo in ("silo-1", "silo-2"):
             file = folder / silo / "silo.toml"

@@ -54,7 +54,7 @@ def remains(file: Path, silo: str) -> Iterator[str]:
     """Yield what still holds something of a silo that has left, and what to do about it. The file is that of the hub."""
     config, own = read_config(file, HubConfig), file.parent.parent / silo
     if file.parent.name == HUB and own.is_dir():
-        yield f"{own} holds its secret key and, if it was indexed here, its index. Hand it over or delete it."
+        yield f"{own} holds its files, such as a secret key and an index. Hand it over or delete it."
     for folder in filter(None, (config.run, config.next_run)):
         if any(
             one.silo == silo and one.rejected is None for record in Run.open(folder).rounds() for one in record.silos

@@ -103,7 +103,7 @@ def test_the_command_says_what_remains_and_locks_the_silo_out_of_training(
     said = silohash("federation", "leave", hub, "silo-2", "--kit", hub.parent)
     assert said.code == 0, said.err
     assert locked == [(hub.parent, "silo-2", False)]
-    assert f"{hub.parents[1] / 'silo-2'} holds its secret key" in said.out
+    assert f"{hub.parents[1] / 'silo-2'} holds its files" in said.out
     assert f"{hub.parent / 'run'} was trained with it." in said.out
     assert not any("was trained with it" in line for line in remains(hub, MUSEUM))
     said = silohash("federation", "leave", hub, "nobody", "--kit", hub.parent)
