@@ -215,6 +215,7 @@ def facts(run: Run) -> dict[str, str]:
 def _searched(run: Run) -> str:
     """Return the number of items of the database, and how many of them silos trained on."""
     database = run.archive.splits.get("database", np.zeros(0, np.int64))
+    database = np.intersect1d(database, np.concatenate([silo.rows for silo in run.partition.silos]))
     known = np.intersect1d(database, trained_rows(run))
     number = "none" if not len(known) else "all" if len(known) == len(database) else f"{len(known):,}"
     return f"{len(database):,} in the database, {number} of which silos trained on"
@@ -240,7 +241,7 @@ def _averaging(federated: FederatedConfig) -> dict[str, str]:
         "rule for faulty silos": "" if robust is None else f"{robust.rule}, for {robust.faulty:.0%} of the silos",
         "server optimizer": "" if server is None else server.optimizer,
         "silos per round": "" if federated.fraction == 1 else f"{federated.fraction:.0%}",
-        "largest weight of a silo": "" if federated.weight_cap == 1 else f"{federated.weight_cap:.0%}",
+        "largest weight of a silo": "" if federated.given_cap == 1 else f"{federated.given_cap:.0%}",
     }
     return {name: text for name, text in found.items() if text}
 

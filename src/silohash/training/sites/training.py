@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from silohash import __version__
 from silohash.base.errors import TooFewSilos
 from silohash.base.files import write_bytes, write_json, write_text
 from silohash.base.names import describe_near
@@ -26,7 +27,7 @@ from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloTas
 from silohash.training.experiment import deploy_tasks, environment, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
-from silohash.training.sites.plan import PLAN, Plan, check_separable, read_message, unusable
+from silohash.training.sites.plan import PLAN, Plan, announcements, check_separable, read_message, unusable
 from silohash.training.updates.sealed import SEALED
 from silohash.training.worker import Worker, set_threads
 
@@ -109,6 +110,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     needed = limits.quorum if continues else limits.start or len(silos)
     asked = Attendance(engine, Limits(SETUP_SECONDS, needed))
     notes = {"config": run.config.to_toml(), "silos": json.dumps(list(silos))}
+    notes |= {"version": __version__, "digest": run.config.shared_digest()}
     announcement = Message(kind="broadcast", sender="server", round=0, notes=notes)
     answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(range(len(silos))))
     descriptions = []
@@ -126,6 +128,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         plan = _merged(descriptions, silos, notify).with_networks(run.resolved)
         message = plan.encode()
         write_bytes(path, message.encode())
+    plan = replace(plan, announced=announcements(run.folder, plan, descriptions, begins=not continues))
     present = [silo for silo in range(len(silos)) if silo not in asked.absent]
     for _ in asked.results(SiloTask("prepare", silo, message) for silo in present):
         pass

@@ -18,6 +18,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from pydantic import ValidationError
 
+from silohash import __version__
 from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UnknownName, UserError
 from silohash.base.files import explaining_disk_errors, read_json, write_json
 from silohash.base.forms import of_json
@@ -74,6 +75,7 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
         "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum, "start": limits.start or 0,
+        "version": __version__, "digest": resolved.config.shared_digest(),
     }  # fmt: skip
     config = folder / "app" / "config"
     config.mkdir(parents=True)
@@ -319,7 +321,7 @@ class Followed:
             observer.round(record)
 
     def absences(self) -> Iterator[str]:
-        """Yield a sentence per silo that was absent from a round, with the reason that is known best."""
+        """Yield a sentence per silo that had no part in a round, with the reason that is known best."""
         found: dict[str, tuple[int, str]] = {}
         for record in self.records:
             for silo in record.silos:
@@ -327,7 +329,7 @@ class Followed:
                     found[silo.silo] = (found.get(silo.silo, (0, ""))[0] + 1, silo.rejected)
         for name, (rounds, reason) in sorted(found.items()):
             why = self.refusals.get(name, reason).removesuffix(".")
-            yield f"The run is partial: {name} was absent from {rounds} of {len(self.records)} rounds ({why})."
+            yield f"The run is partial: {name} had no part in {rounds} of {len(self.records)} rounds ({why})."
 
     def begin(self) -> None:
         """Begin to follow a new job, in which no silo is known to be away."""

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from silohash import __version__
 from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
 from tests.runs import tiny
@@ -18,7 +19,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silohash.run.events import JsonLines, RoundRecord
+from silohash.run.events import JsonLines, RoundRecord, SiloRecord
 from silohash.training.engines.flare import controller as module
 from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, RESULT, ROUND, RoundsController
 from silohash.training.engines.port import Limits
@@ -48,6 +49,9 @@ class Controller(RoundsController):
     def log_info(self, fl_ctx: FLContext, msg: str, **options: object) -> None:
         self.lines.append(msg)
 
+    def log_warning(self, fl_ctx: FLContext, msg: str, **options: object) -> None:
+        self.lines.append(msg)
+
     def log_error(self, fl_ctx: FLContext, msg: str, **options: object) -> None:
         self.lines.append(msg)
 
@@ -55,9 +59,17 @@ class Controller(RoundsController):
         self.panics.append(reason)
 
 
-def made(run: str = "first") -> Controller:
-    config = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}}).config.to_toml()
-    return Controller(run=run, config=config, silos=["north", "south"], deadline_seconds=5.0, quorum=2)
+def made(run: str = "first", **changes: str) -> Controller:
+    config = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}}).config
+    shared = {"version": __version__, "digest": config.shared_digest()}
+    return Controller(
+        run=run,
+        config=config.to_toml(),
+        silos=["north", "south"],
+        deadline_seconds=5.0,
+        quorum=2,
+        **{**shared, **changes},
+    )
 
 
 @pytest.mark.whole_run
@@ -70,7 +82,8 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
         observers[0].start(name="fedavg", total_rounds=2, first_round=1)
         notify("north has not stored its model.")
         called.append((resolved.config.local.name, folder, list(silos), limits))
-        observers[0].round(RoundRecord(1, 1.0, 0.5, {}, None, True, [], 10, 10))
+        liar = SiloRecord("south", 10**9, 0.1, 1.0, "it claims\nmore items")
+        observers[0].round(RoundRecord(1, 1.0, 0.5, {}, None, True, [SiloRecord("north", 9, 0.1, 1.0), liar], 10, 10))
         (folder / "model").mkdir()
         (folder / "checkpoint").mkdir()
         (folder / "model" / "card.md").write_text("card")
@@ -85,7 +98,8 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
     controller.control_flow(Signal(), Context(tmp_path))
     assert called == [("dcmh", tmp_path / "runs" / "first", ["north", "south"], Limits(5.0, 2))]
     assert controller.lines[1] == f"{NOTE}north has not stored its model."
-    records = [json.loads(controller.lines[place].removeprefix(start)) for place, start in ((0, EARLIER), (2, ROUND))]
+    records = [json.loads(controller.lines[place].removeprefix(start)) for place, start in ((0, EARLIER), (3, ROUND))]
+    assert controller.lines[2] == "south has no part in round 2: it claims⟨U+000A⟩more items"
     assert [(record["round"], record["loss"]) for record in records] == [(0, 0.7), (1, 0.5)]
     fetched = {path.relative_to(tmp_path / "job" / RESULT).as_posix() for path in (tmp_path / "job").rglob("*.*")}
     assert fetched == {"config.toml", "model/card.md", "rounds.jsonl"}
@@ -107,6 +121,16 @@ def test_failure_ends_the_job_with_the_reason(
     assert reason in controller.panics[0]
     assert controller.lines == [f"{FAILED}{controller.panics[0]}"]
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize("changes", [{"version": "0.0.1"}, {"version": ""}, {"digest": "other"}])
+def test_a_leader_with_another_version_or_digest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> None:
+    monkeypatch.setattr(module, "train_at_sites", lambda *arguments, **options: pytest.fail("it trains"))
+    controller = made(**changes)
+    controller.control_flow(Signal(), Context(tmp_path))
+    assert "the leader" in controller.panics[0]
 
 
 def test_late_result_makes_the_silo_live_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
