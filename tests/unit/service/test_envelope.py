@@ -233,6 +233,17 @@ def test_clocks_may_differ_by_a_minute(pair: Pair, ahead: float, stale: bool) ->
     assert bool(pair.north._seen) == (not stale)
 
 
+def test_a_silo_that_started_with_a_wrong_clock_answers_after_it_was_set(pair: Pair) -> None:
+    pair.clocks.silo += 5_000
+    silo = pair.new_silo("north")
+    pair.clocks.silo -= 5_000
+    assert silo.open(pair.hub.seal("north", b"question", BOUND)[0], BOUND).stale
+    pair.clocks.advance(CLOCK_SECONDS + 1)
+    message = pair.hub.seal("north", b"question", BOUND)[0]
+    assert not silo.open(message, BOUND).stale
+    assert kind_of(silo.open, message, BOUND) == "replayed"
+
+
 def test_the_time_that_a_request_waited_at_the_silo_does_not_count(pair: Pair) -> None:
     message = pair.hub.seal("north", b"question", BOUND)[0]
     pair.clocks.advance(CLOCK_SECONDS + 20)
