@@ -12,8 +12,9 @@ from silohash.base.certificates import Finding, member_findings
 from silohash.base.files import read_toml
 from silohash.search.requests import SiloStatus, StatusRequest
 from silohash.search.wire import WireBus
-from silohash.service.config import HubConfig, SiloConfig, read_config
-from silohash.service.nats_bus import RENEW, Link, NatsBus, findings
+from silohash.service.config import MISSING, REMEDY, HubConfig, SiloConfig, read_config
+from silohash.service.nats_bus import Link, NatsBus
+from silohash.service.tls import RENEW, findings
 
 CONNECT_SECONDS = 5.0
 
@@ -24,7 +25,8 @@ def check_member(path: Path) -> list[Finding]:
     Raises:
         UserError: If the file, a key or a certificate cannot be read.
     """
-    config: HubConfig | SiloConfig = read_config(path, HubConfig if "silos" in read_toml(path) else SiloConfig)
+    is_hub = "silos" in read_toml(path, remedy=REMEDY, missing=MISSING)
+    config = read_config(path, HubConfig) if is_hub else read_config(path, SiloConfig)
     found = findings(config.bus)
     # The server, whose files the hub's file names, may be on another machine.
     if isinstance(config, HubConfig) and config.nats is not None and config.nats.certificate.exists():
