@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from silohash.base.files import write_bytes
 from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, SiloConfig, read_config
 from silohash.service.nats_server import new_key, server_config
@@ -46,7 +47,7 @@ class Federation:
         authority.cert_pem.write_to_path(folder / "ca.pem")
         for name in ("server", "client"):
             issued = authority.issue_cert("127.0.0.1")
-            issued.private_key_pem.write_to_path(folder / f"{name}-key.pem")
+            write_bytes(folder / f"{name}-key.pem", issued.private_key_pem.bytes(), private=True)
             issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         self.keys = {name: new_key(folder / f"{name}.key") for name in ("hub", *silos)}
         for silo in silos:

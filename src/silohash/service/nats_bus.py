@@ -26,6 +26,7 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from silohash.base.files import check_private
 from silohash.base.forms import reading
 from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
@@ -234,6 +235,7 @@ def tls_context(settings: BusSettings) -> ssl.SSLContext:
     if settings.certificate is not None and settings.certificate_key is not None:
         with reading(settings.certificate, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
             context.load_cert_chain(settings.certificate, settings.certificate_key)
+        check_private(settings.certificate_key)
     return context
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silohash.base.errors import AlreadyExists, RepeatedValue, SettingNeeded, WrongKindOfFile
-from silohash.base.files import explaining_disk_errors
+from silohash.base.files import check_private, write_secret
 from silohash.base.forms import reading
 from silohash.base.optional import require
 from silohash.search.wire import MOST_ANSWER_BYTES
@@ -80,10 +80,7 @@ def new_key(path: Path) -> str:
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     if path.exists():
         raise AlreadyExists(f"{path} exists already, and a new key would lock this member out. Remove the file first.")
-    with explaining_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(seed + b"\n")
+    write_secret(path, seed + b"\n")
     return public_key(path)
 
 
@@ -100,12 +97,14 @@ def secret_key(path: Path) -> str:
     """Return the secret key in a file.
 
     Raises:
-        UserError: If the file is missing or does not hold a secret key. The message does not repeat its content.
+        UserError: If the file is missing, does not hold a secret key, or others can read it. The message does not repeat its
+            content.
     """
     with reading(path, remedy="Make a new one with --new-key.", missing="Make it with --new-key."):
         text = path.read_bytes().decode("ascii", "replace").strip()
     if not _SEED.fullmatch(text):
         raise WrongKindOfFile(f"{path} does not hold a secret key of this program. Make one with --new-key.")
+    check_private(path)
     return text
 
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from silohash.base.errors import InvalidName, NoEffect, NotIndexed, RepeatedValue, SettingNeeded, WrongAddress
-from silohash.base.files import check_new_folder, folder_beside, write_bytes, write_text
+from silohash.base.files import check_new_folder, folder_beside, make_private, write_bytes, write_text
 from silohash.base.forms import fault, of_value, reading
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
@@ -149,6 +149,7 @@ def _write_silo(run: Run, folder: Path, silo: str, federation: str, server: Serv
         shutil.copy(policy, folder / "run" / POLICIES)
     if index.is_dir():
         shutil.copytree(index, folder / "run" / "index" / silo)
+        make_private(folder / "run" / "index" / silo)  # one of an earlier version is open
         held = (read_listing(run.index_folder) or {}).get(silo)
         if held is not None:
             note_indexed(folder / "run" / "index", silo, held, (silo,))

@@ -7,7 +7,14 @@ import subprocess
 import nkeys
 import pytest
 
-from silohash.base.errors import AlreadyExists, MissingFile, RepeatedValue, SettingNeeded, WrongKindOfFile
+from silohash.base.errors import (
+    AlreadyExists,
+    MissingFile,
+    ReadableByOthers,
+    RepeatedValue,
+    SettingNeeded,
+    WrongKindOfFile,
+)
 from silohash.service.nats_server import Subjects, new_key, public_key, secret_key, server_config, token
 from tests.nats import SERVER, Federation, needs_nats
 
@@ -25,6 +32,14 @@ def test_a_new_key_is_secret_and_gives_its_public_key(tmp_path):
         new_key(path)
     assert public_key(path) == public
     assert new_key(tmp_path / "other.key") != public
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path):
+    path = tmp_path / "north.key"
+    new_key(path)
+    path.chmod(0o644)
+    with pytest.raises(ReadableByOthers, match=r"chmod 600 .*north\.key"):
+        secret_key(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"SUsecret", b"\xff\xfe", b"UAAA"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
-import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from pydantic import BaseModel
 
 from silohash import __version__
 from silohash.base.errors import UnusableSecret, UploadRefused
-from silohash.base.files import explaining_disk_errors
+from silohash.base.files import check_private, write_secret
 from silohash.base.forms import reading
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
@@ -178,22 +176,13 @@ def read_token(path: Path) -> str:
         UserError: If the file cannot be read or written, others can read it, or its token is too short.
     """
     if not path.exists():
-        _create(path)
+        write_secret(path, f"{secrets.token_urlsafe(32)}\n".encode())
     with reading(path, remedy="Remove it, and start the silo again.", missing="Start the silo again."):
         token = path.read_text("ascii").strip()
-        mode = path.stat().st_mode
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise UnusableSecret(f"{path} can be read by others (mode {stat.filemode(mode)}). Run: chmod 600 {path}")
+        check_private(path)
     if len(token) < LEAST_CHARACTERS:
         raise UnusableSecret(
             f"The token in {path} has {len(token)} characters, and at least {LEAST_CHARACTERS} are needed. Remove the file "
             "to get a new one."
         )
     return token
-
-
-def _create(path: Path) -> None:
-    with explaining_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
