@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import uvicorn
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Query, Request, Response, UploadFile
 from fastapi import Path as InPath
 from pydantic import BaseModel
@@ -24,9 +23,9 @@ from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.scan import Record
 from silohash.service.web.app import LOOPBACK
-from silohash.service.web.errors import handle_errors
+from silohash.service.web.errors import ASKER, handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
-from silohash.service.web.server import listening_socket
+from silohash.service.web.server import Server, listening_socket
 from silohash.service.web.uploads import Limits, read_picture
 
 LONGEST_ID = 1_000
@@ -56,11 +55,12 @@ class PageDocument(BaseModel):
 def _guarded_app(token: str, limits: Limits) -> FastAPI:
     """Return an application without routes that checks the token and the size of requests and explains errors."""
 
-    def check_token(request: Request) -> None:
+    async def check_token(request: Request) -> str:
         """Refuse a request without the token."""
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(sent.encode(), token.encode()):
             raise HTTPException(401, "Send the token of this silo: Authorization: Bearer TOKEN", BEARER)
+        return str(request.scope.setdefault(ASKER, ""))
 
     app = FastAPI(
         title="silohash items",
@@ -72,7 +72,8 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
     )
     # Everything but a refused picture is a failure of the silo.
     handle_errors(app, status=lambda error: error.status if isinstance(error, UploadRefused) else 503)
-    app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=limits.most_bytes + BODY_ROOM + LONGEST_TEXT)
+    most = limits.most_bytes + BODY_ROOM + LONGEST_TEXT
+    app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=most, admit=check_token)
     return app
 
 
@@ -132,11 +133,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
 def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[None]:
     """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token."""
     with listening_socket(*address, remedy="Change listen in [items].") as listening:
-        options = uvicorn.Config(
-            items_app(keeper, token),
-            log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=STOP_SECONDS,
-        )  # fmt: skip
-        server = uvicorn.Server(options)
+        server = Server(items_app(keeper, token), stop_seconds=STOP_SECONDS)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="items API", daemon=True)
         thread.start()
         try:
