@@ -17,6 +17,7 @@ import typer
 
 from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
+from silohash.base.visible import visible
 from silohash.cli.console import print_result, print_status, spinner
 
 if TYPE_CHECKING:
@@ -361,6 +362,33 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     from silohash.training.engines.flare.jobs import set_admission
 
     set_admission(kit, silo, admitted=admitted)
+
+
+def leave(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
+    silo: SiloName,
+    kit: Annotated[
+        Path | None, typer.Option(metavar="KIT", help="Kit that starts runs, to lock the silo out of training as well.")
+    ] = None,
+) -> None:
+    """Take a silo out of a federation for good: out of the hub's file, the NATS server's config, and training.
+
+    The command can be repeated, for example if the training server could not be reached.
+    """
+    from silohash.service.leaving import leave_federation, remains
+
+    written = leave_federation(config, silo)
+    print_result(visible(f"{silo} has left. For the running processes:"))
+    if not written:
+        print_result(f"  silohash hub {config} --write-nats-config FILE")
+    print_result("  nats-server --signal reload    ends its connection")
+    print_result("  kill -HUP PID                  of the hub, which then does not ask it any more")
+    if kit is not None:
+        _set_admission(kit, silo, admitted=False)
+        print_result(visible(f"{silo} cannot connect to the training server any more."))
+    print_result("What remains:")
+    for line in remains(config, silo):
+        print_result(visible(f"  {line}"))
 
 
 def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:

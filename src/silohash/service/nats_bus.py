@@ -10,7 +10,6 @@ Each request says for how long the hub still waits. A silo does not begin with o
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
@@ -26,10 +25,6 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from silohash.base.certificates import Finding, member_findings, read_certificates, subject_of
-from silohash.base.errors import UserError
-from silohash.base.files import check_private
-from silohash.base.forms import damaged, reading
 from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
 from silohash.search.hits import Reason
@@ -37,13 +32,12 @@ from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, with_time
 from silohash.service.config import BusSettings
 from silohash.service.logs import log_event, logged_errors
 from silohash.service.nats_server import Subjects, token
+from silohash.service.tls import explained, findings, tls_context
 
 T = TypeVar("T")
 
 NOT_CONNECTED = Reason("It is not running, or cannot be reached.", "not_connected")
 NO_BUS = Reason("The hub cannot reach the silos, because it is not connected to the message server (NATS).", "no_bus")
-NO_FILE = "Correct the path in [bus], or make a key and a request for the certificate with --new-key."
-RENEW = "Remove the key, make a new one with --new-key, and have its request signed: silohash federation sign."
 QUEUE = "search"
 """Name of the queue group of a silo's processes."""
 
@@ -204,36 +198,6 @@ class Link:
             await asyncio.sleep(DAY_SECONDS)
 
 
-def findings(settings: BusSettings) -> list[Finding]:
-    """Return whether the certificates of a member are valid, and belong together. See `member_findings`."""
-    return list(member_findings(settings.certificate, settings.authority, RENEW))
-
-
-def explained(error: Exception, settings: BusSettings) -> str:
-    """Return what an error of a member's connection means. The cause that the member's own files show comes first."""
-    text = str(error) or type(error).__name__
-    ended = isinstance(error, ConnectionResetError | BrokenPipeError) or "authorization violation" in text.lower()
-    if not ended and not isinstance(error, ssl.SSLError):
-        return text
-    with suppress(UserError):
-        if bad := [f"{finding.subject}: {finding.text}" for finding in findings(settings) if not finding.good]:
-            return f"{bad[0]} ({text})"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        trusted = settings.authority or "the operating system"
-        return (
-            f"The server's certificate cannot be trusted ({error.verify_message}). It must be for the host in [bus] servers "
-            f"and valid, and signed by the authority in {trusted}."
-        )
-    if isinstance(error, ssl.SSLError):
-        return (
-            f"The server refuses the certificate {settings.certificate}, as of another authority or not valid ({text})."
-        )
-    return (
-        f"The server ended the connection of the member {subject_of(settings.certificate)} ({text}). If it does so again, "
-        "enter this subject in the hub's file, [silos], and write the config of the server again."
-    )
-
-
 async def register(client: Client) -> None:
     """Wait until the server knows the subscriptions of a client.
 
@@ -271,22 +235,6 @@ def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float
     longest = min(FIRST_WAIT_SECONDS * 2 ** min(server.reconnects, 10), LONGEST_WAIT_SECONDS)
     # Partly random, so that members do not all reconnect at the same moment.
     return server, longest * (1 + randbelow(1_000) / 1_000) / 2
-
-
-def tls_context(settings: BusSettings) -> ssl.SSLContext:
-    """Return the TLS settings of connections. The certificate and the host name of the server are always verified."""
-    for path in filter(None, (settings.authority, settings.certificate)):
-        read_certificates(path, missing=NO_FILE)
-    with reading(settings.key, missing=NO_FILE):
-        settings.key.read_bytes()
-    check_private(settings.key)
-    try:
-        context = ssl.create_default_context(cafile=settings.authority)
-        context.load_cert_chain(settings.certificate, settings.key, password="")
-    except ssl.SSLError as error:
-        remedy = f"Use PEM files, and the key {settings.key} that belongs to the certificate, without a password."
-        raise damaged(settings.certificate, error.reason or str(error), remedy) from error
-    return context
 
 
 async def completed(

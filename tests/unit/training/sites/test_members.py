@@ -91,7 +91,8 @@ def test_process_that_dies_is_started_again(
     assert (kits / "north" / "errors.txt").read_text() == "7 900\n" * 3
 
 
-def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path) -> None:
+def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "server", lambda kit: [])
     write_kits(tmp_path / "kits", ["north"], Training(valid_days=20))
     stopped, said = threading.Event(), list[str]()
     stopped.set()
