@@ -13,11 +13,10 @@ import os
 import re
 import secrets
 import sqlite3
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,7 +72,6 @@ PASSWORD_LENGTHS = range(10, 1001)
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 Run: TypeAlias = Callable[..., sqlite3.Cursor]
-"""A function that runs a statement with its values."""
 
 Scope = Literal["search", "items", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -122,7 +120,6 @@ class Accounts:
         """
         self.path = path
         self._clock, self._wait_seconds = clock, wait_seconds
-        self._lock = threading.RLock()
         self._readers: deque[sqlite3.Connection] = deque()
         with self._explained():
             # SQLite would create the file with the permissions of the umask, readable for others.
@@ -130,7 +127,6 @@ class Accounts:
                 os.close(open_private(path, os.O_CREAT | os.O_WRONLY))
             self._connection = connect(path, wait_seconds=wait_seconds)
             try:
-                self._connection.execute("PRAGMA foreign_keys = ON")
                 self._prepare()
                 check_private(path)
             except BaseException:
@@ -202,10 +198,9 @@ class Accounts:
         return found is not None
 
     def device(self, name: str, former: str = "") -> str:
-        """Return a mark for a browser from which someone signed in to an account, or a former one if it is still valid.
+        """Return a new mark for a browser in which someone signed in to an account, or a former one; empty if it is invalid.
 
-        It is valid until the password changes. Without a former one, a new one is made. The result is empty if the former
-        one is not valid, or there is no such account.
+        A mark is valid for the account until its password changes.
         """
         stored, given = self._stored(name), former.partition(".")[0] or secrets.token_urlsafe(16)
         key = hashlib.sha256(_bytes(f"device {stored}")).digest()
@@ -350,6 +345,7 @@ class Accounts:
                 if not run(count).fetchone()[0]:  # another process may have been faster
                     for statement in filter(str.strip, SCHEMA.split(";\n")):
                         run(statement)
+        self._connection.execute(count).fetchone()  # from now on SQLite keeps the files beside it, which readers need
 
     @contextmanager
     def _reading(self) -> Iterator[Run]:
@@ -368,15 +364,10 @@ class Accounts:
     def _changing(self, wait_seconds: float | None = None) -> Iterator[Run]:
         """Open a transaction, which is applied as a whole or not at all, and yield what runs a statement with its values."""
         wait = self._wait_seconds if wait_seconds is None else wait_seconds
-        if not self._lock.acquire(timeout=wait):
-            raise InUse(LOCKED)
-        try:
-            with self._explained():
-                self._connection.execute(f"PRAGMA busy_timeout = {round(1e3 * wait)}")
-                with transaction(self._connection):
-                    yield lambda statement, *values: self._connection.execute(statement, values)
-        finally:
-            self._lock.release()
+        with self._explained(), closing(connect(self.path, wait_seconds=wait)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            with transaction(connection):
+                yield lambda statement, *values: connection.execute(statement, values)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -62,11 +62,8 @@ HEADERS: Mapping[int, Mapping[str, Any]] = {
 """Further headers of some errors."""
 
 
-RETRY_SECONDS = 2
-"""Seconds after which to try again if a service or its silos are not available."""
-
-FAILED = "The service cannot answer. Its log has the reason."
-"""What strangers learn of an error, whose text may name files and silos."""
+FAILED, RETRY_SECONDS = "The service cannot answer. Its log has the reason.", 2
+"""What strangers learn of an error, whose text may name files and silos; and when to try again if something is locked."""
 
 ASKER = "silohash.asker"
 """Key of the scope of a request whose sender is known."""

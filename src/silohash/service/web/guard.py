@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 
@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from silohash.service.web.errors import error_document
+from silohash.service.web.state import Access
 
 LOG = logging.getLogger("silohash.service")
 
@@ -63,18 +64,11 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Iterable[str],
-        most_bytes: int,
-        admit: Callable[[Request], Awaitable[str]],
-        forms: Collection[str] = (),
+        self, app: ASGIApp, *, hosts: Iterable[str], most_bytes: int, admit: Access, forms: Collection[str] = ()
     ) -> None:
         """Surround an application that answers under some names only, without a port (``*`` for any).
 
-        ``admit`` returns the account of a request or refuses it, before its body is received. Everyone may send small
-        ``forms`` to some addresses.
+        ``admit`` is asked before a body is received. Everyone may send small ``forms`` to some addresses.
         """
         self._app = app
         self._hosts = frozenset(hosts)
@@ -88,10 +82,8 @@ class Guard:
             return
         started = False
         # A server knows whether the answer to a request needs a body. All that can be read can be asked for with HEAD.
-        scope, head = (
-            {**scope, "method": "GET" if scope["method"] == "HEAD" else scope["method"]},
-            scope["method"] == "HEAD",
-        )
+        head = scope["method"] == "HEAD"
+        scope = {**scope, "method": "GET"} if head else scope
         body = _Body(self, scope, receive)
 
         async def sending(message: Message) -> None:
@@ -120,7 +112,7 @@ class Guard:
             if not started:
                 await _answer(sending, 500, "internal_error", "The service failed. Its log has the reason.")
         finally:
-            self.uploads.subtract(body.counted)
+            self.uploads -= Counter(body.counted)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         """Return the status, code and message with which a request is refused, or None."""
@@ -177,10 +169,8 @@ class _Body:
         self._most_bytes = FORM_BYTES
         if self._request.url.path not in self._guard.forms:
             account, self._most_bytes = await self._guard.admit(self._request), self._guard.most_bytes
-            self._keys = [("account", account)] * bool(account) + [
-                ("address", address_of(self._request)),
-                ("service", ""),
-            ]
+            keys = {"account": account, "address": address_of(self._request), "service": "all"}
+            self._keys = [key for key in keys.items() if key[1]]
         self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def drop(self) -> None:
