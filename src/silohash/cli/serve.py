@@ -83,12 +83,12 @@ def serve(
 def require_page() -> None:
     """Check that the search page can be served: the operating system, and the packages."""
     _refuse_windows("serve")
-    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+    for package in ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client"):
         require(package, "The search page")
 
 
 def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
-    import uvicorn
+    from uvicorn.config import LOGGING_CONFIG
 
     from silohash.service.web.server import Server, ignoring_signals
 
@@ -100,11 +100,9 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
         import webbrowser
 
         webbrowser.open(address)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
-    )
+    server = Server(app, stop_seconds=3, log_config=LOGGING_CONFIG, log_level="warning")
     with ignoring_signals():
-        Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
         print_status("Stopped.")
 
 

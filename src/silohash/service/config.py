@@ -70,6 +70,11 @@ def _checked_key(key: str) -> str:
     return key
 
 
+def _checked_network(address: str) -> str:
+    """Return an address or a network, such as 127.0.0.1 or 172.18.0.0/16."""
+    return str(ipaddress.ip_network(address, strict=False))
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the host and the port of an address to listen on."""
     host, _, port = address.rpartition(":")
@@ -204,6 +209,7 @@ class HubConfig(_Table):
         deadline_seconds: Time limit for the answers of the silos to one query.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
+        proxies: Addresses or networks of the web servers that pass requests on. Only they tell where a request comes from.
         next_run: Folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
         next_share: Share of the silos that must have the new model.
         next_at: Time from which the new model is used even if they do not; None for no such time.
@@ -217,6 +223,7 @@ class HubConfig(_Table):
     deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
+    proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
     next_run: Path | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     next_at: AwareDatetime | None = None

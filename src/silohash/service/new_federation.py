@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, KIT, Authority, subject, subject_of
 from silohash.base.errors import InvalidName, NotIndexed, RepeatedValue, WrongAddress
-from silohash.base.files import check_new_folder, folder_beside, write_text
+from silohash.base.files import check_new_folder, folder_beside, make_private, write_text
 from silohash.base.forms import fault, of_value
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
@@ -161,6 +161,7 @@ def _write_silo(common: _Members, folder: Path, silo: str, hub: str) -> str:
         shutil.copy(policy, folder / "run" / POLICIES)
     if index.is_dir():
         shutil.copytree(index, folder / "run" / "index" / silo)
+        make_private(folder / "run" / "index" / silo)  # one of an earlier version is open
         held = (read_listing(run.index_folder) or {}).get(silo)
         if held is not None:
             note_indexed(folder / "run" / "index", silo, held, (silo,))
