@@ -17,6 +17,7 @@ import typer
 
 from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
+from silohash.base.visible import visible
 from silohash.cli.console import print_result, print_status, spinner
 
 if TYPE_CHECKING:
@@ -82,12 +83,12 @@ def serve(
 def require_page() -> None:
     """Check that the search page can be served: the operating system, and the packages."""
     _refuse_windows("serve")
-    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+    for package in ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client"):
         require(package, "The search page")
 
 
 def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
-    import uvicorn
+    from uvicorn.config import LOGGING_CONFIG
 
     from silohash.service.web.server import Server, ignoring_signals
 
@@ -99,11 +100,9 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
         import webbrowser
 
         webbrowser.open(address)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
-    )
+    server = Server(app, stop_seconds=3, log_config=LOGGING_CONFIG, log_level="warning")
     with ignoring_signals():
-        Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
         print_status("Stopped.")
 
 
@@ -288,6 +287,21 @@ def init(
         print_result(f"  {command}")
 
 
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the secret key, which only you can read.")],
+) -> None:
+    """Make the key with which a member encrypts and signs its messages, and print the public key for the other members.
+
+    The public key of a silo is entered in the hub's file: [sealing.silos]. That of the hub is entered in the file of each
+    silo: [sealing] hub.
+    """
+    _require_bus()
+    from silohash.service.envelope import new_key as make_key
+
+    print_result(make_key(file))
+    print_status(f"The secret key is in {file}. Enter it in this member's file: [sealing] key.")
+
+
 def sign(
     authority: Annotated[
         Path, typer.Argument(metavar="AUTHORITY", help="Folder of the authority, such as museums/authority.")
@@ -363,6 +377,33 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     from silohash.training.engines.flare.jobs import set_admission
 
     set_admission(kit, silo, admitted=admitted)
+
+
+def leave(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
+    silo: SiloName,
+    kit: Annotated[
+        Path | None, typer.Option(metavar="KIT", help="Kit that starts runs, to lock the silo out of training as well.")
+    ] = None,
+) -> None:
+    """Take a silo out of a federation for good: out of the hub's file, the NATS server's config, and training.
+
+    The command can be repeated, for example if the training server could not be reached.
+    """
+    from silohash.service.leaving import leave_federation, remains
+
+    written = leave_federation(config, silo)
+    print_result(visible(f"{silo} has left. For the running processes:"))
+    if not written:
+        print_result(f"  silohash hub {config} --write-nats-config FILE")
+    print_result("  nats-server --signal reload    ends its connection")
+    print_result("  kill -HUP PID                  of the hub, which then does not ask it any more")
+    if kit is not None:
+        _set_admission(kit, silo, admitted=False)
+        print_result(visible(f"{silo} cannot connect to the training server any more."))
+    print_result("What remains:")
+    for line in remains(config, silo):
+        print_result(visible(f"  {line}"))
 
 
 def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:

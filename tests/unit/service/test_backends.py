@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -119,6 +120,16 @@ def test_a_code_and_an_item_find_what_the_backend_in_one_process_finds(hub: HubB
         found = asyncio.run(hub.similar(first.silo, first.id, options, by))
         assert same(found, asyncio.run(local.similar(first.silo, first.id, options, by)))
         assert (first.silo, first.id) not in zip(found.silos, found.ids, strict=True)
+
+
+def test_a_silo_that_has_left_is_neither_searched_nor_remembered(hub: HubBackend) -> None:
+    asyncio.run(hub.status())
+    hub.keep_silos({"silo-1", "silo-9"})
+    assert set(search(hub, value="red square", k=50).silos) == {"silo-1"}
+    assert [silo.name for silo in asyncio.run(hub.status()).silos] == ["silo-1"]
+    assert not hub._digests("silo-2")
+    with pytest.raises(NotFound):
+        search(hub, value="red square", silos=("silo-2",))
 
 
 def test_silos_are_told_what_a_code_was_made_from(folder: Path) -> None:
@@ -619,6 +630,9 @@ class Made:
     async def silos_with_model(self) -> dict[str, bool]:
         return {f"silo-{number}": number < self.having for number in range(self.silos)}
 
+    def keep_silos(self, silos: Iterable[str]) -> None:
+        self.kept = sorted(silos)
+
     def warm_up(self) -> None:
         self.events.append("warm")
 
@@ -632,7 +646,9 @@ def config(folder: Path, **values: Any) -> HubConfig:
     (folder / "config.toml").touch()
     bus = {"servers": ["tls://nats.example.org:4222"], "certificate": "hub.pem", "key": "hub.key"}
     silos = {f"silo-{number}": "U" + "ABCD"[number] * 55 for number in range(4)}
-    given = {"federation": "f", "run": folder, "bus": bus, "silos": silos, "deadline_seconds": 0.01, **values}
+    sealing = {silo: base64.b64encode(bytes([9 + number] * 32)).decode() for number, silo in enumerate(silos)}
+    tables = {"bus": bus, "silos": silos, "sealing": {"key": "hub.sealing", "silos": sealing}}
+    given = {"federation": "f", "run": folder, "deadline_seconds": 0.01, **tables, **values}
     return HubConfig.model_validate({"next_run": folder / "next", **given})
 
 
@@ -739,6 +755,8 @@ def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.Mo
     assert backend.current.name == "next"  # type: ignore[attr-defined]
     backend.reload(lambda: settings)
     assert backend.following is None
+    backend.reload(lambda: settings.model_copy(update={"silos": {"silo-3": ""}}))
+    assert backend.current.kept == ["silo-3"]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")

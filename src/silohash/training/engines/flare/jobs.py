@@ -18,6 +18,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from pydantic import ValidationError
 
+from silohash import __version__
 from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UnknownName, UserError
 from silohash.base.files import explaining_disk_errors, read_json, write_json
 from silohash.base.forms import of_json
@@ -74,6 +75,7 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
         "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum, "start": limits.start or 0,
+        "version": __version__, "digest": resolved.config.shared_digest(),
     }  # fmt: skip
     config = folder / "app" / "config"
     config.mkdir(parents=True)
