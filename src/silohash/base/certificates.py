@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silohash.base.errors import AlreadyExists, InvalidFile, InvalidName
-from silohash.base.files import explaining_disk_errors, open_private, write_bytes
+from silohash.base.files import check_private, write_bytes, write_secret
 from silohash.base.forms import reading
 
 ORGANIZATION = "silohash"
@@ -94,6 +94,7 @@ class Authority:
             key: SigningKey = load_pem_private_key(path.read_bytes(), None)  # type: ignore[assignment]  # of an authority
             if key.public_key() != certificate.public_key():
                 raise ValueError(f"it is not the key of {AUTHORITY}")
+        check_private(path)
         return cls(certificate, key)
 
     def save(self, folder: Path) -> None:
@@ -147,15 +148,11 @@ def new_key(path: Path) -> ec.EllipticCurvePrivateKey:
         UserError: If the file exists or cannot be written.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    with explaining_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(path, "xb", opener=open_private) as file:
-                file.write(_key_bytes(key))
-        except FileExistsError as error:
-            raise AlreadyExists(
-                f"{path} exists already, and a new key would make its certificate useless. Remove the file first."
-            ) from error
+    if path.exists():
+        raise AlreadyExists(
+            f"{path} exists already, and a new key would make its certificate useless. Remove the file first."
+        )
+    write_secret(path, _key_bytes(key))
     return key
 
 

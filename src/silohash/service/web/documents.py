@@ -277,8 +277,12 @@ class ReadyDocument(BaseModel):
     """Whether searches can be answered."""
 
     status: Literal["ready", "no silo answers"]
-    silos: list[str] = Field(description="Silos that can be searched.")
-    missing_silos: dict[str, str] = Field(description="Silos that cannot be searched, with the reason.")
+    silos: list[str] | None = Field(
+        default=None, description="Silos that can be searched. Strangers do not learn them."
+    )
+    missing_silos: dict[str, str] | None = Field(
+        default=None, description="Silos that cannot be searched, with the reason."
+    )
 
 
 class ErrorPart(BaseModel):
