@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -24,16 +25,18 @@ from typing import Any, TypeVar
 
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from silohash.base.forms import reading
 from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
+from silohash.search.checks import Observer
 from silohash.search.hits import Reason
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, with_time_left
 from silohash.service.config import BusSettings
 from silohash.service.logs import log_event
-from silohash.service.nats_server import Subjects, secret_key, token
+from silohash.service.nats_server import Subjects, secret_key
 
 T = TypeVar("T")
 
@@ -57,6 +60,14 @@ MOST_WAITING_REQUESTS = 1_000
 
 MOST_WAITING_BYTES = 256 << 20
 NO_RESPONDERS = "503"
+
+MOST_OWED = 100_000
+"""Number of answers that a silo may still owe, and send late. The server drops older requests to a silo that hangs."""
+
+SILENCE_SECONDS = 30.0
+"""Time for which a silo is not listened to after it sent more answers than it was asked for."""
+
+FLOOD = Reason("It sent more answers than it was asked for, so the hub does not listen to it for a while.", "flood")
 
 
 @dataclass
@@ -253,15 +264,24 @@ async def completed(
 
 
 class NatsBus:
-    """The hub's side of the bus. See `silohash.search.wire.Carrier`."""
+    """The hub's side of the bus. See `silohash.search.wire.Carrier`.
 
-    def __init__(self, settings: BusSettings, federation: str) -> None:
-        """Prepare the connection of a hub. The exceptions are those of `Link`."""
+    Each silo has a subscription of its own. If it sends more answers than it was asked for, which no honest silo does, its
+    subscription ends for a while, so that the server drops what it sends.
+    """
+
+    def __init__(self, settings: BusSettings, federation: str, found: Observer = lambda silo, finding: None) -> None:
+        """Prepare the connection of a hub. The exceptions are those of `Link`. ``found`` gets each flood."""
+        self._found = found
+        self._owed = Counter[str]()
+        self._hubs: dict[str, str] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._silent_until: dict[str, float] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._subjects = Subjects(federation)
-        self._hub = token_hex(8)
         self._numbers = count()
         self._waiting: dict[tuple[str, str], asyncio.Future[bytes | Reason | None]] = {}
-        self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
+        self.link = Link(settings, f"hub of {federation}", self._forget, self._give_up)
 
     async def ask(
         self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
@@ -269,9 +289,10 @@ class NatsBus:
         """Send one request per silo, and wait for the answers. See `Carrier.ask`."""
         start = asyncio.get_running_loop().time()
         end = start + deadline_seconds
-        found: dict[str, bytes | Reason] = {}
+        silent = [silo for silo in requests if self._silent_until.get(silo, start) > start]
+        found: dict[str, bytes | Reason] = dict.fromkeys(silent, FLOOD)
         arrived: dict[str, float] = {}
-        open_ = dict(requests)
+        open_ = {silo: content for silo, content in requests.items() if silo not in found}
         while open_:
             if not await self.link.wait(_left(end)):
                 found |= dict.fromkeys(open_, NO_BUS)
@@ -299,7 +320,7 @@ class NatsBus:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
         number = next(self._numbers)
         futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
-        keys = {silo: (token(silo), str(number)) for silo in requests}
+        keys = {silo: (silo, str(number)) for silo in requests}
         for silo, future in futures.items():
             self._waiting[keys[silo]] = future
         try:
@@ -323,29 +344,76 @@ class NatsBus:
             return False
         try:
             for silo, content in requests.items():
-                answer = self._subjects.answer(silo, self._hub, number)
+                if silo not in self._hubs:
+                    await self._listen(client, silo)
+                # Counted first, because the answer can arrive at any moment from then on.
+                self._owed[silo] = min(self._owed[silo] + 1, MOST_OWED)
+                answer = self._subjects.answer(silo, self._hubs[silo], number)
                 await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
         except (NatsError, OSError):
             return False
         return True
 
-    async def _subscribe(self, client: Client) -> None:
-        pattern = self._subjects.answers(self._hub)
-        await client.subscribe(pattern, cb=self._receive, pending_bytes_limit=MOST_WAITING_BYTES)
+    async def _forget(self, _: Client) -> None:
+        """Forget the subscriptions of the former client. Each silo is listened to again when it is asked."""
+        self._hubs.clear()
+        self._subscriptions.clear()
 
-    async def _receive(self, message: Msg) -> None:
+    async def _listen(self, client: Client, silo: str) -> None:
+        """Subscribe to the answers of a silo under a new name of this hub, so that each subscription has its own subject."""
+        # Set first, so that other requests do not subscribe, too. The server gets them after the subscription.
+        hub = self._hubs[silo] = token_hex(8)
+        subject, receive = self._subjects.answers(silo, hub), partial(self._receive, silo, hub)
+        try:
+            subscription = await client.subscribe(subject, cb=receive, pending_bytes_limit=MOST_WAITING_BYTES)
+        except (NatsError, OSError):
+            self._hubs.pop(silo, None)
+            raise
+        self._subscriptions[hub] = subscription
+        if self._hubs.get(silo) != hub:
+            self._end(hub)
+
+    async def _receive(self, silo: str, hub: str, message: Msg) -> None:
         """Pass an answer to the request that waits for it. Other answers are dropped."""
-        _, _, _, silo, _, number = message.subject.split(".")
+        if self._hubs.get(silo) != hub:
+            return
+        self._owed[silo] -= 1
+        if self._owed[silo] < 0:
+            self._silence(silo)
+            return
+        number = message.subject.rpartition(".")[2]
         future = self._waiting.get((silo, number))
         if future is not None and not future.done():
             absent = (message.headers or {}).get("Status") == NO_RESPONDERS
             future.set_result(NOT_CONNECTED if absent else message.data)
+
+    def _silence(self, silo: str) -> None:
+        """Stop listening to a silo for a while."""
+        self._owed[silo], self._silent_until[silo] = 0, asyncio.get_running_loop().time() + SILENCE_SECONDS
+        self._end(self._hubs.pop(silo))
+        self._found(silo, "flood")
+        for (name, _), future in self._waiting.items():
+            if name == silo and not future.done():
+                future.set_result(FLOOD)
+
+    def _end(self, hub: str) -> None:
+        """End the subscription under a name of this hub, if there is one yet."""
+        if (subscription := self._subscriptions.pop(hub, None)) is not None:
+            # In a task of its own, because it cancels the one that delivers messages, which may be the one that runs here.
+            task = asyncio.get_running_loop().create_task(_end_subscription(subscription))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     def _give_up(self) -> None:
         """Stop waiting for all answers, because they can no longer arrive."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)
+
+
+async def _end_subscription(subscription: Subscription) -> None:
+    with suppress(NatsError, OSError):
+        await subscription.unsubscribe()
 
 
 class SiloLink(Link):
