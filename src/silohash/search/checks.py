@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from itertools import repeat
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from silohash.base.types import MODALITIES, modalities_of
+from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.search.hits import Hits, Query
 
 Finding: TypeAlias = Literal["contradiction", "cut_summary", "flood", "new_edition", "overload", "unreadable"]
@@ -68,17 +67,11 @@ class Distances:
 
     def contradiction(self, silo: str, query: Query, hits: Hits) -> str:
         """Return how the hits of a silo contradict former ones; empty if they do not, and they are then remembered."""
-        code, wanted = int.from_bytes(query.words.tobytes(), "little"), modalities_of(query.target)
-        most = min(query.reach, MOST_COMPARED)
-        distances = zip(repeat(code), hits.distances[:most], repeat(hits.step_bits - 1), strict=False)
-        stated = [row for row in zip(hits.ids, distances, hits.found, strict=False) if len(row[0]) <= LONGEST_ID]
+        pages = [_page(query, hits, modality) for modality in MODALITIES]
         books = self._books(silo, (query.model_digest, hits.edition))
-        pages = [{name: value for name, value, found in stated if held in (found or wanted)} for held in MODALITIES]
         for book, page in zip(books, pages, strict=True):
-            for known in book:
-                for name in () if known.keys().isdisjoint(page) else known.keys() & page.keys():
-                    if not are_possible(known[name], page[name], query.bits):
-                        return f'The distances that it stated of "{name}" to two queries contradict each other.'
+            if (name := _contradicted(book, page, query.bits)) is not None:
+                return f'The distances that it stated of "{name}" to two queries contradict each other.'
         for book, page in zip(books, pages, strict=True):
             first, last = book
             first.update({name: value for name, value in page.items() if name not in first})
@@ -97,6 +90,26 @@ class Distances:
                 editions.popitem(last=False)
         editions.move_to_end(edition)
         return editions[edition]
+
+
+def _page(query: Query, hits: Hits, modality: Modality) -> dict[str, _Stated]:
+    """Return what hits state of the codes of a modality, by the ids of the items."""
+    code, rounded = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits - 1
+    wanted, most = modalities_of(query.target), min(query.reach, MOST_COMPARED)
+    return {
+        name: (code, distance, rounded)
+        for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False)
+        if modality in (found or wanted) and len(name) <= LONGEST_ID
+    }
+
+
+def _contradicted(book: Sequence[Mapping[str, _Stated]], page: Mapping[str, _Stated], bits: int) -> str | None:
+    """Return an item of a page that contradicts what is remembered, or None."""
+    for known in book:
+        for name in known.keys() & page.keys():
+            if known[name] != page[name] and not are_possible(known[name], page[name], bits):
+                return name
+    return None
 
 
 def are_possible(first: _Stated, second: _Stated, bits: int) -> bool:
@@ -140,7 +153,7 @@ def has_too_many_values(content: bytes, hits: int | None) -> bool:
     counted, outside of strings. More quotes than the permitted values can have show the same, before they are split.
     """
     most = SUMMARY_VALUES if hits is None else LEAST_VALUES + VALUES_PER_HIT * hits
-    if _separators(content) <= most:
+    if len(content) <= most or _separators(content) <= most:
         return False
     if content.count(b'"') - content.count(b'\\"') > 4 * most:
         return True

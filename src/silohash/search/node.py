@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import blake2b
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,7 +75,7 @@ class SiloNode:
         self._backend = backend
         self._prepared = prepared
         self._reloading = threading.Lock()
-        self._process = token_hex(4)
+        self._secret = token_hex(16)
         self._stores = tuple(stores.values())
         self._loaded: dict[Modality, LoadedIndex] = {}
         self._unusable = dict(unusable or {})
@@ -377,8 +378,13 @@ class SiloNode:
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=None if scores is None else tuple(scores),
             step_bits=step_bits,
-            edition=f"{self._process}{''.join(f'-{loaded.edition}' for loaded in indexes.values())}",
+            edition=self._edition(indexes),
         )
+
+    def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
+        """Return a value that tells whether codes were replaced or removed, but not how many."""
+        content = [self._secret, *(loaded.edition for loaded in indexes.values())]
+        return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
         self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int

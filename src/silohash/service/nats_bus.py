@@ -289,10 +289,9 @@ class NatsBus:
         """Send one request per silo, and wait for the answers. See `Carrier.ask`."""
         start = asyncio.get_running_loop().time()
         end = start + deadline_seconds
-        silent = [silo for silo in requests if self._silent_until.get(silo, start) > start]
-        found: dict[str, bytes | Reason] = dict.fromkeys(silent, FLOOD)
+        found: dict[str, bytes | Reason] = {}
         arrived: dict[str, float] = {}
-        open_ = {silo: content for silo, content in requests.items() if silo not in found}
+        open_ = dict(requests)
         while open_:
             if not await self.link.wait(_left(end)):
                 found |= dict.fromkeys(open_, NO_BUS)
@@ -311,7 +310,7 @@ class NatsBus:
         restored_at = self.link.restored_at
         # After the connection was restored, silos may not be connected again yet.
         in_grace = restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
-        absent = isinstance(outcome, Reason) and not in_grace
+        absent = outcome is FLOOD or (isinstance(outcome, Reason) and not in_grace)
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
     async def _ask_once(
@@ -344,11 +343,13 @@ class NatsBus:
             return False
         try:
             for silo, content in requests.items():
-                if silo not in self._hubs:
-                    await self._listen(client, silo)
+                if self._silent_until.get(silo, 0.0) > asyncio.get_running_loop().time():
+                    self._waiting[silo, str(number)].set_result(FLOOD)
+                    continue
+                hub = self._hubs.get(silo) or await self._listen(client, silo)
                 # Counted first, because the answer can arrive at any moment from then on.
                 self._owed[silo] = min(self._owed[silo] + 1, MOST_OWED)
-                answer = self._subjects.answer(silo, self._hubs[silo], number)
+                answer = self._subjects.answer(silo, hub, number)
                 await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
         except (NatsError, OSError):
             return False
@@ -359,8 +360,8 @@ class NatsBus:
         self._hubs.clear()
         self._subscriptions.clear()
 
-    async def _listen(self, client: Client, silo: str) -> None:
-        """Subscribe to the answers of a silo under a new name of this hub, so that each subscription has its own subject."""
+    async def _listen(self, client: Client, silo: str) -> str:
+        """Subscribe to the answers of a silo, each time under a new name of this hub, and return the name."""
         # Set first, so that other requests do not subscribe, too. The server gets them after the subscription.
         hub = self._hubs[silo] = token_hex(8)
         subject, receive = self._subjects.answers(silo, hub), partial(self._receive, silo, hub)
@@ -372,6 +373,7 @@ class NatsBus:
         self._subscriptions[hub] = subscription
         if self._hubs.get(silo) != hub:
             self._end(hub)
+        return hub
 
     async def _receive(self, silo: str, hub: str, message: Msg) -> None:
         """Pass an answer to the request that waits for it. Other answers are dropped."""
