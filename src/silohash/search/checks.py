@@ -99,7 +99,7 @@ def _page(query: Query, hits: Hits, modality: Modality) -> dict[str, _Stated]:
     return {
         name: (code, distance, rounded)
         for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False)
-        if modality in (found or wanted) and len(name) <= LONGEST_ID
+        if distance is not None and modality in (found or wanted) and len(name) <= LONGEST_ID
     }
 
 

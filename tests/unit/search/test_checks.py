@@ -17,6 +17,7 @@ from silohash.index.store import Store
 from silohash.search import checks
 from silohash.search.checks import Allowance, Distances, are_possible, has_too_many_values
 from silohash.search.hits import Hits, Query
+from silohash.search.ledger import Ledger
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.requests import Item, SiloStatus
@@ -61,9 +62,11 @@ def test_two_distances_are_possible_if_a_code_has_them() -> None:
             assert rounded or not may, "a rounded distance that a code has is never refused"
 
 
-@pytest.mark.parametrize("step", [1, 2, 5])
-def test_no_honest_silo_contradicts_itself_while_its_items_change(stores, step) -> None:
-    node, distances, number = SiloNode("s", stores, Policy(distance_step_bits=step)), Distances(), 0
+@pytest.mark.parametrize(
+    "policy", [{}, {"distance_step_bits": 2}, {"distance_step_bits": 5}, {"code_noise": 0.2}, {"rank_only": True}]
+)
+def test_no_honest_silo_contradicts_itself_while_its_items_change(stores, policy) -> None:
+    node, distances, number = SiloNode("s", stores, Policy(**policy), ledger=Ledger()), Distances(), 0
     for change in range(30):
         modality = MODALITIES[change % 2]
         names = [f"i{n}" for n in RANDOM.choice(20, 6, replace=False)]
@@ -75,7 +78,7 @@ def test_no_honest_silo_contradicts_itself_while_its_items_change(stores, step) 
             for query in queries(4, target, k=15):
                 hits = node.answer(query)
                 number += len(hits)
-                assert hits.step_bits == step
+                assert hits.step_bits == policy.get("distance_step_bits", 1)
                 assert not distances.contradiction("s", query, hits), "an honest silo"
     assert number > 1_000
 

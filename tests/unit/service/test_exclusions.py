@@ -11,8 +11,8 @@ from silohash.service.exclusions import Exclusions
 
 @pytest.fixture
 def config(tmp_path) -> HubConfig:
-    silos = {"north": "U" + "A" * 55, "Musée d'Orsay": "U" + "B" * 55}
-    bus = {"servers": ["nats://127.0.0.1:4222"], "key": tmp_path / "hub.key"}
+    silos = {"north": "CN=north", "Musée d'Orsay": "CN=museum"}
+    bus = {"servers": ["tls://127.0.0.1:4222"], "certificate": tmp_path / "hub.pem", "key": tmp_path / "hub.key"}
     return HubConfig(federation="f", run=tmp_path, bus=bus, silos=silos, excluded=tmp_path / "excluded.txt")
 
 
