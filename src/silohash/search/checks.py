@@ -39,10 +39,7 @@ MOST_EDITIONS = 8
 """Number of editions that are remembered per silo. Each process of a silo has editions of its own."""
 
 MOST_REMEMBERED = 2_000
-"""Number of items per edition and modality after which older ones begin to be forgotten."""
-
-MOST_COMPARED = 1_000
-"""Number of nearest items per answer that are compared."""
+"""Number of items per edition and modality after which older ones begin to be forgotten; most per answer."""
 
 LONGEST_ID = 256
 """Longest id, in characters, of items that are compared. It bounds the memory that a silo can fill."""
@@ -95,7 +92,7 @@ class Distances:
 def _page(query: Query, hits: Hits, modality: Modality) -> dict[str, _Stated]:
     """Return what hits state of the codes of a modality, by the ids of the items."""
     code, rounded = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits - 1
-    wanted, most = modalities_of(query.target), min(query.reach, MOST_COMPARED)
+    wanted, most = modalities_of(query.target), min(query.reach, MOST_REMEMBERED)
     return {
         name: (code, distance, rounded)
         for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False)

@@ -365,11 +365,7 @@ class NatsBus:
         # Set first, so that other requests do not subscribe, too. The server gets them after the subscription.
         hub = self._hubs[silo] = token_hex(8)
         subject, receive = self._subjects.answers(silo, hub), partial(self._receive, silo, hub)
-        try:
-            subscription = await client.subscribe(subject, cb=receive, pending_bytes_limit=MOST_WAITING_BYTES)
-        except (NatsError, OSError):
-            self._hubs.pop(silo, None)
-            raise
+        subscription = await client.subscribe(subject, cb=receive, pending_bytes_limit=MOST_WAITING_BYTES)
         self._subscriptions[hub] = subscription
         if self._hubs.get(silo) != hub:
             self._end(hub)
