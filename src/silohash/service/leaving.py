@@ -44,8 +44,8 @@ def leave_federation(file: Path, silo: str) -> bool:
     if silo in config.silos:
         write_json(listing, {**left, silo: datetime.now(UTC).isoformat(timespec="seconds")})
         document = tomlkit.parse(read_text(file, remedy=REMEDY, missing=MISSING))
-        document["silos"].remove(silo)
-        document["sealing"]["silos"].remove(silo)
+        del document["silos"][silo]
+        del document["sealing"]["silos"][silo]
         write_text(file, tomlkit.dumps(document))
     if written:
         write_text(nats / "nats.conf", server)
@@ -58,9 +58,7 @@ def remains(file: Path, silo: str) -> Iterator[str]:
     if file.parent.name == HUB and own.is_dir():
         yield f"{own} holds its files, such as a secret key and an index. Hand it over or delete it."
     for folder in filter(None, (config.run, config.next_run)):
-        if any(
-            one.silo == silo and one.rejected is None for record in Run.open(folder).rounds() for one in record.silos
-        ):
+        if any(one.silo == silo and one.rejected is None for record in Run(folder).rounds() for one in record.silos):
             yield f"{folder} was trained with it. Train without it: silohash retrain RUN --without {quote(silo)} --out NEW"
     yield "Members keep copies of models, logs and backups, and the training server the checkpoints of its runs."
     yield "It keeps its index, the model, and the common key of encrypted sums. If there is such a key, make new kits."
