@@ -43,7 +43,8 @@ def leave_federation(file: Path, silo: str) -> bool:
     if silo in config.silos:
         write_json(listing, {**left, silo: datetime.now(UTC).isoformat(timespec="seconds")})
         document = tomlkit.parse(read_text(file, remedy=REMEDY, missing=MISSING))
-        del document["silos"][silo]
+        for table in (document, document["sealing"]):
+            del table["silos"][silo]
         write_text(file, tomlkit.dumps(document))
     if written:
         write_text(nats / "nats.conf", server)
