@@ -197,10 +197,10 @@ def hub(
     """
     _refuse_windows("hub")
     _require_bus()
+    from silohash.base.certificates import HUB
     from silohash.base.files import write_text
     from silohash.service.config import HubConfig, read_config
     from silohash.service.nats_server import server_config
-    from silohash.service.new_federation import HUB
 
     settings = read_config(config, HubConfig)
     if new_key:

@@ -297,7 +297,8 @@ class Hits:
         unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.
         folders: Folders on this machine in which the picture files of each silo may lie.
-        alterations: What a silo did to its distances before it released them; None if they are exact, and in merged results.
+        alterations: What a silo did to its distances before it released them; None if they are exact. In merged results only
+            whether some silos released ranks.
     """
 
     ids: tuple[Text, ...] = ()
@@ -363,6 +364,11 @@ class Hits:
     def has_distances(self) -> bool:
         """Whether every hit has a distance. Those of a silo that releases ranks only do not."""
         return None not in self.distances
+
+    @property
+    def some_ranks_only(self) -> bool:
+        """Whether a silo released ranks only, possibly without a hit on this page."""
+        return "ranks" in (self.alterations or ()) or not self.has_distances
 
     @property
     def found(self) -> tuple[tuple[Modality, ...], ...]:

@@ -12,13 +12,14 @@ from shlex import quote
 
 import tomlkit
 
+from silohash.base.certificates import HUB
 from silohash.base.errors import TooFewSilos, UnknownName
 from silohash.base.files import read_json, read_text, write_json, write_text
 from silohash.base.registry import suggestion
 from silohash.run.folder import Run
 from silohash.service.config import MISSING, REMEDY, HubConfig, read_config
 from silohash.service.nats_server import server_config
-from silohash.service.new_federation import HUB, NATS
+from silohash.service.new_federation import NATS
 
 
 def leave_federation(file: Path, silo: str) -> bool:
@@ -43,8 +44,8 @@ def leave_federation(file: Path, silo: str) -> bool:
     if silo in config.silos:
         write_json(listing, {**left, silo: datetime.now(UTC).isoformat(timespec="seconds")})
         document = tomlkit.parse(read_text(file, remedy=REMEDY, missing=MISSING))
-        for table in (document, document["sealing"]):
-            del table["silos"][silo]
+        del document["silos"][silo]
+        del document["sealing"]["silos"][silo]
         write_text(file, tomlkit.dumps(document))
     if written:
         write_text(nats / "nats.conf", server)
