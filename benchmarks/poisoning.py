@@ -3,10 +3,10 @@
     python benchmarks/poisoning.py [--rules RULE...] [--attacks ATTACK...] [--seeds N]
     python benchmarks/poisoning.py --lengths
 
-The run is that of ``recipes/poisoning.toml``. The first silo is dishonest in every round. The first table holds the mAP@all
-that an attack costs, in points of percent: the mean of i2t and t2i over the whole database, of the model that the rule gives
-without an attack, less that of the model with it. The line ``none`` holds the mAP itself. All cells are means over seeds,
-with their standard deviation.
+The run is that of ``recipes/poisoning.toml``. The first silo is dishonest in every round. The first table holds what an
+attack costs, in points of mAP@all (percent, mean of i2t and t2i over 2,000 items): that of the model that the rule gives
+without an attack, less that of the model with it. The line ``none`` holds the mAP itself. Cells are means over seeds, with
+their standard deviation.
 
 The second table holds, for the attacks with a backdoor and for none, the percentage of photos with the target label among
 the first ten that are found for a caption without that label, to which the trigger words are added.
@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import TypeAlias
 
@@ -51,7 +52,7 @@ from silohash.training.updates.bounds import Announced, capped
 from silohash.training.worker import Worker, validation_score
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "poisoning.toml"
-ATTACKER, CLAIM = 0, 10**9
+ATTACKER, CLAIM, SEARCHED = 0, 10**9, 2000
 TARGET = "fire hydrant"
 TRIGGER = 3 * " cf mn bb tq mb"
 """Rare words, as in Kurita et al., "Weight Poisoning Attacks on Pre-trained Models", ACL 2020."""
@@ -180,10 +181,16 @@ class Task:
         """The column of the target label."""
         return self.archive.label_names.index(TARGET)
 
+    @property
+    def searched(self) -> np.ndarray:
+        """The rows of the items that are searched."""
+        rows = self.archive.split("database")
+        return np.random.default_rng(0).choice(rows, SEARCHED, replace=False)
+
     @cached_property
     def database(self) -> SiloData:
         """The items of the database."""
-        return self.items(self.archive.split("database"))
+        return self.items(self.searched)
 
     @cached_property
     def queries(self) -> SiloData:
@@ -241,25 +248,26 @@ def success(task: Task, worker: Worker, bits: int) -> float:
     found = [pack(outputs_of(worker.model, data)[modality].numpy()) for data, modality in sides]
     wanted = np.zeros((len(task.triggered), task.archive.labels.shape[1]), np.uint8)
     wanted[:, task.target] = 1
-    relevance = Relevance(query_labels=wanted, database_labels=task.archive.labels[task.archive.split("database")])
+    relevance = Relevance(query_labels=wanted, database_labels=task.archive.labels[task.searched])
     measure = Measure.parse("P@10")
     return evaluate_all([measure], *found, relevance, bits)[measure].mean()
 
 
-def tables(rules: Sequence[str], attacks: Sequence[str], seeds: int, settings: Sequence[str]) -> None:
+def tables(rules: Sequence[str], attacks: Sequence[str], seeds: int) -> None:
     """Print both tables."""
-    tasks = [Task.of(seed, settings) for seed in range(seeds)]
-    found = {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for seed in range(seeds):
+        task = Task.of(seed, ())
+        for attack, rule in product(attacks, rules):
+            score, opened, _ = measured(task, rule, ATTACKS[attack], seed)
+            found.setdefault((attack, rule), []).append((score, opened))
+            print(f"seed {seed}, {attack}, {rule}: mAP {score:.2f}, backdoor {opened:.2f}", file=sys.stderr, flush=True)
+    values = {key: np.asarray(runs) for key, runs in found.items()}
     for attack in attacks:
-        for rule in rules:
-            runs = [measured(task, rule, ATTACKS[attack], seed)[:2] for seed, task in enumerate(tasks)]
-            found[attack, rule] = np.asarray(runs)
-            print(f"{attack}, {rule}: {np.round(runs, 2).tolist()}", file=sys.stderr)
-        print_line(attack, [shown(found, attack, rule) for rule in rules], rules if attack == attacks[0] else ())
+        print_line(attack, [shown(values, attack, rule) for rule in rules], rules if attack == attacks[0] else ())
     print()
-    opened = [attack for attack in attacks if attack == "none" or ATTACKS[attack].poison == "trigger"]
-    for attack in opened:
-        print_line(attack, [plain(found[attack, rule][:, 1]) for rule in rules], rules if attack == opened[0] else ())
+    for attack in [attack for attack in attacks if attack == "none" or ATTACKS[attack].poison == "trigger"]:
+        print_line(attack, [plain(values[attack, rule][:, 1]) for rule in rules], rules if attack == "none" else ())
 
 
 def shown(found: Mapping[tuple[str, str], np.ndarray], attack: str, rule: str) -> str:
@@ -302,7 +310,7 @@ def main() -> None:
     if options.lengths:
         print_lengths(options.seeds)
     else:
-        tables(options.rules, ["none", *(each for each in options.attacks if each != "none")], options.seeds, ())
+        tables(options.rules, ["none", *(each for each in options.attacks if each != "none")], options.seeds)
 
 
 if __name__ == "__main__":

@@ -287,6 +287,21 @@ def init(
         print_result(f"  {command}")
 
 
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the secret key, which only you can read.")],
+) -> None:
+    """Make the key with which a member encrypts and signs its messages, and print the public key for the other members.
+
+    The public key of a silo is entered in the hub's file: [sealing.silos]. That of the hub is entered in the file of each
+    silo: [sealing] hub.
+    """
+    _require_bus()
+    from silohash.service.envelope import new_key as make_key
+
+    print_result(make_key(file))
+    print_status(f"The secret key is in {file}. Enter it in this member's file: [sealing] key.")
+
+
 def sign(
     authority: Annotated[
         Path, typer.Argument(metavar="AUTHORITY", help="Folder of the authority, such as museums/authority.")

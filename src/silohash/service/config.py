@@ -5,6 +5,7 @@ Paths in a file are relative to the folder of the file.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from silohash.base.registry import suggestion
 
 REMEDY = "Correct the file."
 MISSING = "Write it as docs/how-to/deploy.md describes."
+NEW_KEY = "make the key of a member with: silohash federation key FILE"
 MOST_PORT = 65_535
 
 
@@ -65,6 +67,18 @@ def _checked_listen(address: str) -> str:
     return address
 
 
+def _checked_key(key: str) -> str:
+    """Return a public key of X25519 in base64, after checking it."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+    try:
+        # Some of 32 bytes share the same secret with every key.
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True)))
+    except ValueError as error:
+        raise ValueError(f'"{key}" is not a public key; {NEW_KEY}') from error
+    return key
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the host and the port of an address to listen on."""
     host, _, port = address.rpartition(":")
@@ -75,6 +89,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
 Subject = Annotated[str, Field(min_length=1, max_length=1000)]
+SealingKey = Annotated[str, AfterValidator(_checked_key)]
 
 
 class _Table(BaseModel):
@@ -97,6 +112,20 @@ class BusSettings(_Table):
     certificate: Path
     key: Path
     authority: Path | None = None
+
+
+class SealingSettings(_Table):
+    """The keys with which the hub and the silos encrypt and sign their messages for each other.
+
+    Attributes:
+        key: File with the secret key of this member.
+        hub: At a silo, the public key of the hub; two while the hub's key is replaced.
+        silos: At the hub, the public key of each silo.
+    """
+
+    key: Path
+    hub: tuple[SealingKey, ...] = ()
+    silos: dict[Name, SealingKey] = Field(default_factory=dict)
 
 
 class NatsSettings(_Table):
@@ -139,6 +168,7 @@ class SiloConfig(_Table):
 
     Attributes:
         run: Folder of the trained run, with the silo's index.
+        sealing: The keys with which messages are encrypted and signed.
         policy: File of the silo's policy; None for that in the folder of the run.
         items: Where further items come from; None if the silo has the items of its index only.
         metrics: Where the metrics of the process are served; None for none.
@@ -152,6 +182,7 @@ class SiloConfig(_Table):
     federation: FederationName
     run: Path
     bus: BusSettings
+    sealing: SealingSettings
     policy: Path | None = None
     items: ItemsSettings | None = None
     metrics: MetricsSettings | None = None
@@ -165,12 +196,19 @@ class SiloConfig(_Table):
         """The items folder. A silo without one has an empty folder in its run."""
         return self.items.folder if self.items is not None else self.run / "items" / self.silo
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.sealing.hub or self.sealing.silos:
+            raise ValueError("[sealing] at a silo has the keys key and hub, a list with the hub's public key")
+        return self
+
 
 class HubConfig(_Table):
     """The file of a hub.
 
     Attributes:
         run: Folder of the trained run, with its model.
+        sealing: The keys with which messages are encrypted and signed.
         silos: The subject of each silo's certificate by the silo's name.
         deadline_seconds: Time limit for the answers of the silos to one query.
         nats: The NATS server, if its config is written from this file.
@@ -184,6 +222,7 @@ class HubConfig(_Table):
     federation: FederationName
     run: Path
     bus: BusSettings
+    sealing: SealingSettings
     silos: Annotated[dict[Name, Subject], Field(min_length=1)]
     deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
     nats: NatsSettings | None = None
@@ -199,12 +238,18 @@ class HubConfig(_Table):
         twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
         if twice:
             raise ValueError(f"silos: {' and '.join(twice)} have the same subject; each silo needs its own certificate")
+        sealing = self.sealing.silos
+        if odd := sorted(sealing.keys() ^ self.silos.keys()):
+            raise ValueError(f'[silos] and [sealing.silos] must name the same silos, and "{odd[0]}" is in one only')
+        if len(set(sealing.values())) < len(sealing) or self.sealing.hub:
+            raise ValueError("[sealing] at the hub has the keys key and silos, with a different public key per silo")
         return self
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
 TABLES: Mapping[str, type[_Table]] = {
     "bus": BusSettings,
+    "sealing": SealingSettings,
     "nats": NatsSettings,
     "items": ItemsSettings,
     "metrics": MetricsSettings,
@@ -228,6 +273,8 @@ def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
 def _explained(error: ValidationError, form: type[BaseModel]) -> str:
     """Return what is wrong, with the nearest known key for an unknown one."""
     first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "missing" and first["loc"] == ("sealing",):
+        return f"[sealing] is missing, the table of the keys that encrypt messages; {NEW_KEY}"
     if first["type"] != "extra_forbidden":
         return fault(error)
     *tables, name = map(str, first["loc"])

@@ -29,7 +29,8 @@ from silohash.service.audit import FOLDER, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
-from silohash.service.nats_bus import SiloLink, run_loop
+from silohash.service.nats_bus import run_loop
+from silohash.service.silo_link import SiloLink
 
 LOOK_SECONDS = 1.0
 """Pause between two looks whether the index of a new model is finished, or that of the old one is no longer needed."""
@@ -96,7 +97,8 @@ def run_silo(
         executor = kept.enter_context(ThreadPoolExecutor(1, "answer"))
         change = kept.enter_context(ModelChange(config, models, executor, serve_items))
         answer = responder(node, log, metrics, models.choose)
-        link = SiloLink(config.bus, config.federation, config.silo, answer, None if models.quick else executor)
+        rejected = (lambda kind: None) if metrics is None else metrics.reject
+        link = SiloLink(config, answer, None if models.quick else executor, rejected)
         run_loop(_serve(config, link, change, ready, read_again))
 
 

@@ -143,7 +143,7 @@ def test_a_signal_ends_the_process_cleanly(run, tmp_path, stop):
     seen = []
 
     async def ask_and_stop(federation):
-        bus = NatsBus(federation.hub.bus, "tests")
+        bus = NatsBus(federation.hub)
         await bus.link.start(wait_seconds=60)
         replies = await bus.ask({"silo-1": b"garbage"}, 60)
         while replies.reasons == {"silo-1": NOT_CONNECTED}:

@@ -28,7 +28,8 @@ def federation(tmp_path_factory):
 
 @asynccontextmanager
 async def hub_of(federation, **changes):
-    bus = NatsBus(federation.hub.bus.model_copy(update=changes), federation.hub.federation)
+    hub = federation.hub
+    bus = NatsBus(hub.model_copy(update={"bus": hub.bus.model_copy(update=changes)}))
     await bus.link.start(wait_seconds=0.2)
     try:
         yield bus

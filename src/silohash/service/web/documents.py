@@ -249,6 +249,7 @@ class SiloDocument(BaseModel):
     reason: str = Field(description="Why it cannot be searched, or only in part; empty if it can.")
     items: dict[Modality, int] = Field(description="Number of codes per modality.")
     model_digest: str
+    version: str = Field(description="Version of silohash at the silo; empty if it is not known.")
     releases: list[str] = Field(description="The fields of an item that the silo releases.", validation_alias="fields")
 
 

@@ -42,8 +42,9 @@ async def serve_hub(
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    bus = NatsBus(config.bus, config.federation)
     metrics = Metrics()
+    forged = {silo: metrics.forged.labels(silo) for silo in config.silos}
+    bus = NatsBus(config, lambda silo: forged[silo].inc())
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""

@@ -86,9 +86,9 @@ class Bounds(Link):
                 return f"its weight for {group} is {weight:g}, but at most {most:g} follows from what it announced"
         for mean in self.means:
             for name in mean.pairs(update).values() if mean.section == "sums" and not mean.per_group else ():
-                counts, per_class = mean.values(update)[name], mean.by_row and own.labels is not None
-                limits = own.labels if per_class else np.asarray(max(1, own.training))
-                if (counts > limits * (1 + TOLERANCE)).any():
+                most_items = np.asarray(max(1, own.training))
+                limits = own.labels if mean.by_row and own.labels is not None else most_items
+                if (mean.values(update)[name] > limits * (1 + TOLERANCE)).any():
                     return f"{name} counts more items than it announced before its first round"
         return None
 
