@@ -328,6 +328,10 @@ def test_a_new_key_is_secret(tmp_path: Path) -> None:
     assert base64.b64decode(public) == read_key(path).public_key().public_bytes_raw()
     with pytest.raises(AlreadyExists):
         new_key(path)
+    path.chmod(0o640)
+    with pytest.raises(ReadableByOthers, match=r"chmod 600 .*north\.key"):
+        read_key(path)
+    path.chmod(0o600)
     assert base64.b64decode(public) == read_key(path).public_key().public_bytes_raw()
     assert new_key(tmp_path / "other.key") != public
 
