@@ -35,7 +35,7 @@ from typing_extensions import TypedDict
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.base.forms import detail, fault
 from silohash.index.server import time_limit
-from silohash.search.bus import Replies, answer_of
+from silohash.search.bus import Arrived, Replies, answer_of, ignored
 from silohash.search.fields import (
     MOST_CHARACTERS,
     Sent,
@@ -316,26 +316,28 @@ class WireBus:
         """
         self._carrier, self._observe = carrier, observe
 
-    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+    async def ask(
+        self, requests: Mapping[str, Request], deadline_seconds: float, arrived: Arrived = ignored
+    ) -> Replies[Answer]:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
         distinct = {id(request): request for request in requests.values()}
         contents = {key: encode_request(request) for key, request in distinct.items()}
-        answers: dict[str, Answer] = {}
-        invalid: dict[str, Reason] = {}
+        found: dict[str, Answer | Reason] = {}
 
         def read(silo: str, content: bytes) -> None:
             """Read an answer."""
             try:
-                answers[silo] = decode_answer(content, silo)
+                found[silo] = decode_answer(content, silo)
             except UnreadableMessage as error:
-                invalid[silo] = Reason(str(error), "invalid")
+                found[silo] = Reason(str(error), "invalid")
+            arrived(silo, found[silo])
 
         sent = {silo: contents[id(request)] for silo, request in requests.items()}
         replies = await self._carrier.ask(sent, deadline_seconds, read)
         for silo, seconds in replies.seconds.items():
             if not isinstance(requests[silo], StatusRequest):
                 self._observe(silo, seconds)
-        return Replies(answers, {**replies.reasons, **invalid}, replies.seconds)
+        return Replies.of({**replies.reasons, **found}, replies.seconds)
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
 PublicKey = Annotated[str, Field(pattern=PUBLIC_KEY)]
+Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
 class _Table(BaseModel):
@@ -192,7 +193,10 @@ class HubConfig(_Table):
     Attributes:
         run: Folder of the trained run, with its model.
         silos: The public key of each silo by its name.
-        deadline_seconds: Time limit for the answers of the silos to one query.
+        deadline_seconds: Time limit for the answers of the silos to a query that does not have a limit of its own.
+        deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.
+        deadline_misses: Number of time limits in a row that a silo may miss. It is then not waited for until it answers a
+            probe. At 0 it is always waited for.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
         next_run: Folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
@@ -204,7 +208,9 @@ class HubConfig(_Table):
     run: Path
     bus: BusSettings
     silos: Annotated[dict[Name, PublicKey], Field(min_length=1)]
-    deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
+    deadline_seconds: Seconds = 5.0
+    deadline_limits_seconds: tuple[Seconds, Seconds] = (0.1, 60.0)
+    deadline_misses: Annotated[int, Field(ge=0)] = 1
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
     next_run: Path | None = None
@@ -213,6 +219,8 @@ class HubConfig(_Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.deadline_limits_seconds[0] > self.deadline_limits_seconds[1]:
+            raise ValueError("deadline_limits_seconds must be the shortest and the longest time limit, in this order")
         keys = list(self.silos.values())
         twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
         if twice:

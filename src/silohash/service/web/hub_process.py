@@ -10,6 +10,7 @@ from collections.abc import Callable
 import uvicorn
 
 from silohash.run.folder import Run
+from silohash.search.breaker import BreakerBus
 from silohash.search.wire import WireBus
 from silohash.service.accounts import Accounts
 from silohash.service.backends import AdoptingBackend, HubBackend
@@ -44,12 +45,20 @@ async def serve_hub(
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
     bus = NatsBus(config.bus, config.federation)
-    metrics = Metrics()
+    metrics = Metrics(config.silos)
+    # Shared by the backends of both runs, so that each knows which silos hang.
+    silos = BreakerBus(
+        WireBus(bus, metrics.silo_answered),
+        misses=config.deadline_misses,
+        patience_seconds=config.deadline_seconds,
+        observe=metrics.breaker_changed,
+    )
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
-        silos = WireBus(bus, metrics.silo_answered)
-        return HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
+        backend = HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
+        backend.deadline_limits = config.deadline_limits_seconds
+        return backend
 
     backend = AdoptingBackend(config, make)
     backend.warm_up()
