@@ -25,7 +25,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorde
 COVERAGE ?=
 MEASURED := $(if $(COVERAGE),--cov --cov-report=term --cov-report=json:.coverage.json)
 
-.PHONY: help demo test test-fast test-all coverage mutation lint bench studies page-with-studies clean
+.PHONY: help demo test test-fast test-slow test-all coverage mutation lint bench studies page-with-studies clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -41,6 +41,9 @@ test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
 
 test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or whole_run or shared_data)" tests/unit tests/docs
+
+test-slow: $(STAMP) ## run the tests that make test leaves out
+	$(BIN)/python -m pytest $(PARALLEL) -m slow --timeout=1800
 
 test-all: $(STAMP) ## run every test, including the slow ones, with more examples of each property
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800 --hypothesis-profile=thorough
@@ -82,8 +85,8 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "The virtual environment could not be created. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
-# The build backends come first: hatchling builds the package, and setuptools builds nkeys, which has no wheel.
+# The build backend comes first: hatchling builds the package.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@

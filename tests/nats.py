@@ -1,4 +1,4 @@
-"""A NATS server on 127.0.0.1 with keys and certificates of its own, and the files of a federation, for tests of the bus."""
+"""A NATS server on 127.0.0.1 with an authority of its own, and the files of a federation, for tests of the bus."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-import trustme
 
+from silohash.base.certificates import AUTHORITY, Authority, subject
 from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, SiloConfig, read_config
-from silohash.service.nats_server import new_key, server_config
+from silohash.service.nats_server import server_config
 from tests.ports import free_port
 
 SERVER = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -32,32 +32,28 @@ class Federation:
         folder: where the files go.
         silos: names of the silos.
         run: folder of the run, or one per silo.
-        mutual: whether members need a certificate.
         deadline_seconds: of the hub. The default is longer than any wait on a busy machine.
     """
 
     def __init__(
-        self, folder: Path, *silos: str, run: Path = Path("run"), mutual: bool = False, deadline_seconds: float = 60.0,
+        self, folder: Path, *silos: str, run: Path = Path("run"), deadline_seconds: float = 60.0,
         runs: dict[str, Path] | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.silos, self.port = folder, silos, free_port()
         folder.mkdir(parents=True, exist_ok=True)
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(folder / "ca.pem")
-        for name in ("server", "client"):
-            issued = authority.issue_cert("127.0.0.1")
-            issued.private_key_pem.write_to_path(folder / f"{name}-key.pem")
-            issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
-        self.keys = {name: new_key(folder / f"{name}.key") for name in ("hub", *silos)}
+        self.authority = Authority.new()
+        self.authority.write_member(folder / "server.pem", folder / "server.key", "127.0.0.1", server=True)
+        for name in ("hub", *silos):
+            self.authority.write_member(folder / f"{name}.pem", folder / f"{name}.key", name)
         for silo in silos:
             file = {"silo": silo, "federation": "tests", "run": str((runs or {}).get(silo, run))}
-            self._write(silo, file | {"bus": self._bus(silo, mutual=mutual)})
-        nats = {"listen": f"127.0.0.1:{self.port}", "certificate": "server.pem", "certificate_key": "server-key.pem"}
+            self._write(silo, file | {"bus": self._bus(silo)})
+        nats = {"listen": f"127.0.0.1:{self.port}", "certificate": "server.pem", "key": "server.key"}
         file = {"federation": "tests", "run": str(run), "deadline_seconds": deadline_seconds}
         tables = {
-            "bus": self._bus("hub", mutual=mutual),
-            "silos": {silo: self.keys[silo] for silo in silos},
-            "nats": nats | ({"authority": "ca.pem"} if mutual else {}),
+            "bus": self._bus("hub"),
+            "silos": {silo: subject(silo) for silo in silos},
+            "nats": {**nats, "authority": AUTHORITY},
         }
         self._write("hub", file | tables)
         (folder / "nats.conf").write_text(server_config(self.hub), encoding="utf-8")
@@ -105,10 +101,9 @@ class Federation:
         """Returns what the server logged."""
         return (self.folder / "nats.log").read_text(encoding="utf-8")
 
-    def _bus(self, member: str, *, mutual: bool) -> dict[str, object]:
-        own = {"certificate": "client.pem", "certificate_key": "client-key.pem"} if mutual else {}
+    def _bus(self, member: str) -> dict[str, object]:
         servers = [f"tls://127.0.0.1:{self.port}"]
-        return {"servers": servers, "key": f"{member}.key", "authority": "ca.pem", **own}
+        return {"servers": servers, "certificate": f"{member}.pem", "key": f"{member}.key", "authority": AUTHORITY}
 
     def _write(self, name: str, tables: dict[str, object]) -> None:
         (self.folder / f"{name}.toml").write_text(to_toml(tables), encoding="utf-8")

@@ -56,7 +56,6 @@ PACKAGES = {
     "milvus": Row(f"{TOOL}: a server, which runs in a namespace without a network"),
     "mypy": Row(TOOL),
     "nats-py": Row("looks up the hosts of the user's NATS servers", "federation"),
-    "nkeys": Row(NOTHING, "federation"),
     "numba": Row("stores compiled code beside the modules, else in the user's cache", "commands"),
     "numpy": Row(NOTHING, "searches"),
     "nvflare": Row(

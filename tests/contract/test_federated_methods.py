@@ -1,7 +1,7 @@
 """Every federated method fulfills its contract, with DCMH as the local method.
 
 Those that need a local method without gradient steps are part of the contract of such methods. `make test` lets methods
-learn from both modalities of items with several labels, `make test-all` also from one modality and with one label.
+learn from both modalities of items with several labels, `make test-slow` also from one modality and with one label.
 """
 
 from __future__ import annotations

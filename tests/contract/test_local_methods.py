@@ -1,6 +1,6 @@
 """Every local method fulfills its contract, also with FedAvg. The federated methods are tested with DCMH.
 
-`make test` performs every check of the recommended presets and some of the others; `make test-all` performs all of them.
+`make test` performs every check of the recommended presets and some of the others; `make test-slow` performs the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Local methods with gradient steps fulfill the contract also with FedCAFE and FedHAP, which train beside them.
 
-`make test` performs a few checks of each pair, and `make test-all` performs all of them.
+`make test` performs a few checks of each pair, and `make test-slow` performs the others.
 """
 
 from __future__ import annotations

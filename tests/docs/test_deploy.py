@@ -95,11 +95,11 @@ def test_steps_lead_to_a_search_over_both_hospitals(tmp_path: Path, monkeypatch:
         Path("run.toml").write_text("\n".join(blocks("5", "toml")))
         follow("5", "--set", "federated.rounds=2", "--set", "train.device=cpu")
     address = f"http://127.0.0.1:{free_port()}"
-    follow("6", "--server", f"nats://127.0.0.1:{free_port()}")
+    follow("6", "--server", f"tls://127.0.0.1:{free_port()}")
     follow("7")
     for silo, line in zip(SILOS, blocks("8", "toml"), strict=True):
-        file = Path("search") / silo / "silo.toml"
-        file.write_text(line + file.read_text())
+        assert line in (Path("search") / silo / "silo.toml").read_text()
+        assert not (Path("search") / silo / "silo.key").exists(), "it signs in with the certificate of its kit"
     with ExitStack() as searching:
         searching.enter_context(started(commands("3")[0], tmp_path / "training-server.log"))
         for words in commands("9"):

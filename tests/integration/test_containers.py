@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from silohash.base.certificates import AUTHORITY
 from silohash.service.new_federation import CERTIFICATE, CERTIFICATE_KEY, HUB, NATS
 from tests.docs.test_readme import objections
 from tests.plain_install import plain_install
@@ -72,7 +73,7 @@ def test_the_folders_are_those_of_a_new_federation(compose: dict[str, Any]) -> N
         for entry in services["nats"][kind]
     }
     folder = services["nats"]["working_dir"]
-    assert mounted == {name: f"{folder}/{name}" for name in ("nats.conf", CERTIFICATE, CERTIFICATE_KEY)}
+    assert mounted == {name: f"{folder}/{name}" for name in ("nats.conf", CERTIFICATE, CERTIFICATE_KEY, AUTHORITY)}
     assert files[services["nats"]["secrets"][0]["source"]].endswith(CERTIFICATE_KEY), "the key is a secret"
 
 

@@ -1,7 +1,7 @@
 """Ten silos train together and some are faulty: the round's record reports them, and robust rules limit their influence.
 
 Wrong labels are random within their silo. If a silo renames its classes consistently, the similarity of its items does not
-change, and there is nothing to detect. `make test` has three faulty silos, `make test-all` also a single one.
+change, and there is nothing to detect. `make test` has three faulty silos, `make test-slow` also a single one.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import JobFailed, UnknownName
 from silohash.run.config.load import load_resolved
 from silohash.run.events import read_rounds
 from silohash.run.folder import Run
@@ -29,6 +30,7 @@ from silohash.training.engines.flare.jobs import (
     Followed,
     follow,
     session,
+    set_admission,
     train_in_federation,
     write_job,
 )
@@ -174,6 +176,59 @@ def test_run_continues_by_itself_after_its_last_round(
         assert again in ([], [2])
     one = experiment.train(config, tmp_path / "one")
     assert Run.open(folder).model.digest("global") == one.model.digest("global")
+
+
+def test_a_silo_of_another_version_or_config_is_named_and_refused(federation: Federation, tmp_path: Path) -> None:
+    changes = {
+        "version": "import silohash\n\nsilohash.__version__ = '9.8.7'\n",
+        "digest": "from silohash.run.config.sections import RunConfig\n\nRunConfig.shared_digest = lambda self: 'd1f'\n",
+    }
+    try:
+        for name, line in changes.items():
+            hook = tmp_path / name / "sitecustomize.py"
+            hook.parent.mkdir()
+            hook.write_text(line)
+            federation.restart(
+                "place-1", {"PYTHONPATH": f"{hook.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+            )
+            with pytest.raises(JobFailed, match=r"place-1 .*(9\.8\.7|d1f)"):
+                train_in_federation(
+                    federation.leader, resolved(federation), tmp_path / f"whole-{name}", NAMES, limits=WHOLE
+                )
+            said: list[str] = []
+            train_in_federation(
+                federation.leader, resolved(federation), tmp_path / f"partial-{name}", NAMES, notify=said.append,
+                limits=Limits(SETUP_SECONDS, 2, 2),
+            )  # fmt: skip
+            assert any("place-1 does not take part yet: it" in line for line in said)
+            assert all(silo.rejected for record in Run.open(tmp_path / f"partial-{name}").rounds()
+                       for silo in record.silos if silo.silo == "place-1")  # fmt: skip
+    finally:
+        federation.restart("place-1")
+
+
+def test_a_silo_that_is_killed_leaves_no_process(federation: Federation, moments: Moments, tmp_path: Path) -> None:
+    """All of its processes are there when `silohash silo` is killed: that of the kit, that of the job, and the trainer."""
+    with moments.held(INSIDE), ThreadPoolExecutor(1) as pool:
+        trained = pool.submit(
+            train_in_federation, federation.leader, resolved(federation, rounds=3), tmp_path / "left", NAMES,
+            limits=Limits(20.0, 2, 3),
+        )  # fmt: skip
+        try:
+            until(lambda: moments.reached)
+            left = set(federation.children(str(federation.kits / "place-2")))
+            assert len(left) == 4
+            federation.processes.pop("place-2").kill()
+            until(lambda: not federation.children(str(federation.kits / "place-2")), 30.0)
+        finally:
+            moments.release()
+            federation.start("place-2")
+        trained.result()
+
+
+def test_a_silo_that_does_not_exist_is_not_locked_out(federation: Federation) -> None:
+    with pytest.raises(UnknownName, match="place-0, place-1, place-2"):
+        set_admission(federation.leader, "place-7", admitted=False)
 
 
 def is_refused(folder: Path, federation: Federation, change: Callable[[Path], None]) -> bool:

@@ -1,4 +1,7 @@
-"""The merged answer of silos is the answer of one index that holds everything."""
+"""The merged answer of silos is the answer of one index that holds everything.
+
+The exception are silos that release ranks only (`rank_only`). Their items are merged by rank, see `silohash.search.merge`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import pytest
 
 from silohash.search.node import SiloNode
 from silohash.search.order import question_key, tie_order
+from silohash.search.policy import Policy
 from tests.silos import MODEL, ask, distances_to, made_up_codes, made_up_node, query_of
 
 SECRET = b"hub"
@@ -101,3 +105,23 @@ def test_faiss_gives_the_same(tmp_path):
     query = query_of(made_up_codes(1, 64, seed=7), 64, k=20)
     assert ask([SiloNode("north", {"image": store}, backend="faiss")], query) == ask([node], query)
     assert store.manifest.model_digest == MODEL
+
+
+def test_the_exception_is_a_silo_that_releases_ranks_only(tmp_path):
+    """Every silo keeps its own order, and the n-th item of the silo without distances has the rank n."""
+    codes, nodes = silos_of(tmp_path, 64, (60, 40, 50))
+    plain = nodes[1]
+    nodes[1] = SiloNode("silo1", {"image": plain._loaded["image"].store}, Policy(rank_only=True))
+    query = query_of(made_up_codes(1, 64, seed=9), 64, k=150)
+    hits = ask(nodes, query, secret=SECRET)
+    assert len(hits) == 150
+    expected = pooled_order(codes, query)
+    for silo in ("silo0", "silo2"):
+        assert [hit.id for hit in hits if hit.silo == silo] == [name for _, owner, name in expected if owner == silo]
+        distances = [distance for distance, owner, _ in expected if owner == silo]
+        ranks = [1 + sum(other < distance for other in distances) for distance in distances]
+        assert [hit.rank for hit in hits if hit.silo == silo] == ranks
+    hidden = [hit for hit in hits if hit.silo == "silo1"]
+    assert [(hit.rank, hit.distance_bits) for hit in hidden] == [(rank, None) for rank in range(1, 41)]
+    found, near = [hit.id for hit in hidden], {name: d for d, owner, name in expected if owner == "silo1"}
+    assert [near[name] for name in found] == sorted(near.values()), "its order is that of its distances"

@@ -1,6 +1,6 @@
 """Codes of the ONNX files equal those of torch, for every method, kind of tower and code length.
 
-`make test` tests one code length with all methods, and two kinds of towers with all methods; `make test-all` tests all.
+`make test` tests one code length with all methods, and two kinds of towers with all methods; `make test-slow` the others.
 
 The files are compared on random items and on items whose outputs are exactly zero. Two programs that add up the same
 products in different orders get slightly different outputs, so a bit whose output is closer to 0 than `TOLERANCE` may

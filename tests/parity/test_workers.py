@@ -1,6 +1,6 @@
 """Two worker processes give the bits that one process gives.
 
-Each case starts two processes. `make test` compresses updates of FedAvg and adds noise per silo, `make test-all` also sends
+Each case starts two processes. `make test` compresses updates of FedAvg and adds noise per silo, `make test-slow` also sends
 whole updates of FedAvg and adds noise per record. Those of Local, which are sent whole, are in `make test`.
 """
 

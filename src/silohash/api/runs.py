@@ -200,14 +200,17 @@ class TrainedRun:
     def remove(self, ids: str | Collection[str]) -> dict[str, list[str]]:
         """Remove items from the indexes of all silos, release their disk space, and return the removed ids of each silo.
 
-        Indexing the run again adds them again, unless they are removed from the archive too.
+        Example searches that show an item, and the report with them, are deleted. Indexing the run again adds the items
+        again, unless they are removed from the archive too.
 
         Raises:
-            UserError: If the run is not indexed, or no index holds any of the ids.
+            UserError: If the run is not indexed, or neither an index nor the training held any of the ids.
         """
+        from silohash.api.erasure import delete_examples, trained_on
+
         names = several(ids)
         removed = remove_items(self._run.index_folder, names)
-        if not removed:
+        if not (delete_examples(self._run, names) or removed or trained_on(self._run, names)):
             listed = ", ".join(f'"{name}"' for name in names[:5])
             raise UnknownItem(
                 f"No index of {self.folder} holds {listed or 'an item, because no id was given'}. "

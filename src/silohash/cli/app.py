@@ -28,7 +28,7 @@ INTERRUPTION = (
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     START: (demo.demo, train.new, inspect.doctor),
-    TRAIN: (train.train, train.resume, train.evaluate, train.report, serve.server),
+    TRAIN: (train.train, train.resume, train.retrain, train.evaluate, train.report, serve.server),
     SEARCH: (
         search.index,
         search.index_move,
@@ -48,7 +48,7 @@ SUBCOMMANDS: dict[str, tuple[str, str, tuple[Callable[..., None], ...]]] = {
     "federation": (
         SEARCH,
         "Set up a federation of several machines.",
-        (serve.init, serve.kits, serve.disable, serve.enable),
+        (serve.init, serve.sign, serve.kits, serve.disable, serve.enable, serve.leave),
     ),
     "audit-log": (SEARCH, "Check the audit log of a silo.", (audit.verify,)),
     "data": (DATA, "List, check, import and describe archives.", (data.list_, data.check, data.import_, data.card)),

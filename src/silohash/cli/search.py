@@ -92,7 +92,7 @@ def index(
 ) -> None:
     """Build the index of every silo, or remove items from the indexes.
 
-    The items are encoded with the model of the run.
+    The items are encoded with the model of the run. After items were removed, what can still hold them is listed.
     """
     from silohash.api.runs import open_run
 
@@ -271,12 +271,15 @@ def _ids(given: list[str]) -> list[str]:
 
 
 def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
+    from silohash.api.erasure import remains
+    from silohash.run.folder import Run
+
     with spinner("Removing"):
-        removed = run.remove(ids)
+        removed, left = run.remove(ids), list(remains(Run(run.folder), ids))
     found = {name for names in removed.values() for name in names}
     missing = [name for name in ids if name not in found]
     if as_json:
-        print_json({"removed": removed, "not_found": missing})
+        print_json({"removed": removed, "not_found": missing, "remains": left})
         return
     for silo, names in removed.items():
         print_result(visible(f"{silo}: removed {', '.join(names)}"))
@@ -285,7 +288,9 @@ def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
 
         remedy = f". {WITH_COMMA}" if len(ids) > 1 else ""
         print_status(visible(f"Not found in any index: {', '.join(missing)}{remedy}"))
-    print_status("Indexing the run again adds removed items again, unless they are removed from the archive too.")
+    print_status("What can still hold the items:")
+    for line in left:
+        print_status(visible(f"  {line}"))
 
 
 def _document(hits: Hits) -> dict[str, Any]:

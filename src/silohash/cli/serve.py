@@ -1,19 +1,23 @@
-"""``serve``, ``silo``, ``hub`` and ``federation init``: the search page over a run, and a federation of several machines."""
+"""``serve``, ``silo``, ``hub`` and ``federation``: the search page over a run, and a federation of several machines."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from logging import DEBUG, INFO
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
+from silohash.base.visible import visible
 from silohash.cli.console import print_result, print_status, spinner
 
 if TYPE_CHECKING:
@@ -32,7 +36,8 @@ LeaderKit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the ki
 SiloName = Annotated[str, typer.Argument(metavar="SILO", help="Name of the silo.")]
 Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
 NewKey = Annotated[
-    bool, typer.Option("--new-key", help="Make the secret key that [bus] names, print its public key, and exit.")
+    bool,
+    typer.Option("--new-key", help="Make the secret key that [bus] names and a request for its certificate, and exit."),
 ]
 VerboseSilo = Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")]
 VerboseHub = Annotated[
@@ -122,14 +127,12 @@ def silo(
     _require_bus()
     from silohash.service.config import SiloConfig, read_config
     from silohash.service.logs import start_logging
-    from silohash.service.nats_server import new_key as make_key
     from silohash.service.silo import run_silo
 
     settings = read_config(config, SiloConfig)
     serve_items = None
     if new_key:
-        print_result(make_key(settings.bus.key))
-        print_status(f"The secret key is in {settings.bus.key}. Enter the public key above in the hub's file: [silos].")
+        _make_keys({settings.bus.key: (settings.silo, "")})
         return
     if settings.items is not None or settings.next_run is not None:
         require("watchfiles", "Watching the items folder")
@@ -139,6 +142,18 @@ def silo(
     training = nullcontext() if settings.training is None else _training_beside(settings.training, settings.silo)
     with training:
         run_silo(settings, serve_items=serve_items, read_again=lambda: read_config(config, SiloConfig))
+
+
+def _make_keys(names: Mapping[Path, tuple[str, str]]) -> None:
+    """Make the keys of a member that are missing, each with a request for a certificate with a name and further options."""
+    from silohash.base.certificates import write_request
+
+    missing = [key for key in names if not key.exists()]
+    for key in missing or names:
+        name, options = names[key]
+        request = write_request(key, name)
+        print_result(f"silohash federation sign AUTHORITY {quote(str(request))} {quote(name)}{options}")
+    print_status("Send each request to whoever has the folder of the authority, who signs it with the command above.")
 
 
 def _training_beside(kit: Path, silo: str) -> AbstractContextManager[None]:
@@ -186,13 +201,15 @@ def hub(
     _require_bus()
     from silohash.base.files import write_text
     from silohash.service.config import HubConfig, read_config
-    from silohash.service.nats_server import new_key as make_key
     from silohash.service.nats_server import server_config
+    from silohash.service.new_federation import HUB
 
     settings = read_config(config, HubConfig)
     if new_key:
-        print_result(make_key(settings.bus.key))
-        print_status(f"The secret key is in {settings.bus.key}.")
+        names = {settings.bus.key: (HUB, "")}
+        if settings.nats is not None:
+            names[settings.nats.key] = str(urlsplit(settings.bus.servers[0]).hostname), " --server"
+        _make_keys(names)
     if write_nats_config is not None:
         write_text(write_nats_config, server_config(settings))
         print_status(f"Start the server with: nats-server -c {write_nats_config}")
@@ -243,41 +260,62 @@ def init(
     ] = None,
     server: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address of the NATS server for all members.")
-    ] = "nats://127.0.0.1:4222",
-    certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate of the NATS server, for an address with tls://.")
-    ] = None,
-    certificate_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")
-    ] = None,
-    authority: Annotated[
+    ] = "tls://127.0.0.1:4222",
+    kits: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Certificates that the members trust. Default: those of the operating system."
+            metavar="FOLDER",
+            help="Folder of the training kits, whose authority and certificates are used. Default: a new authority.",
         ),
     ] = None,
 ) -> None:
     """Write all files of a federation: a folder per silo, one for the hub and one for the NATS server.
 
-    Each folder has what its member needs: the file of the member, its secret key, the model, and the index of a silo that
-    is indexed in the run. Move each folder to the machine of its member, or start all of them on this machine.
+    Each folder has what its member needs: the file of the member, its key and certificate, the model, and the index of a
+    silo that is indexed in the run. Move each folder to the machine of its member, or start all of them on this machine.
     """
     _require_bus()
     from silohash.index.listing import is_indexed
     from silohash.run.folder import Run
-    from silohash.service.new_federation import ServerSettings, commands, write_federation
+    from silohash.service.new_federation import commands, write_federation
 
-    settings = ServerSettings(
-        address=server, certificate=certificate, certificate_key=certificate_key, authority=authority
-    )
-    silos = write_federation(Run.open(run), folder, silos=silo_names or (), name=name, server=settings)
+    silos = write_federation(Run.open(run), folder, silos=silo_names or (), name=name, server=server, kits=kits)
     print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
     for silo in silos:
         if not is_indexed(Run(folder / silo / "run").index_folder, silo):
             print_status(f"Index the items of {silo}: silohash index {folder / silo / 'run'} ARCHIVE --name {silo}")
     print_status("Start each of these in a terminal of its own:")
-    for command in commands(folder, silos, settings):
+    for command in commands(folder, silos):
         print_result(f"  {command}")
+
+
+def sign(
+    authority: Annotated[
+        Path, typer.Argument(metavar="AUTHORITY", help="Folder of the authority, such as museums/authority.")
+    ],
+    request: Annotated[Path, typer.Argument(metavar="REQUEST", help="Request of a member, which --new-key makes.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the silo, hub, or with --server the host of the NATS server.")
+    ],
+    server: Annotated[bool, typer.Option("--server", help="The certificate is that of the NATS server.")] = False,
+    days: Annotated[int, typer.Option(metavar="N", min=1, help="Days for which the certificate is valid.")] = 730,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of the certificate. Default: beside the request.")
+    ] = None,
+) -> None:
+    """Sign the certificate of a member that made its own key.
+
+    The member gets the name that is given here, whatever the request says.
+    """
+    _require_bus()
+    from silohash.base.certificates import AUTHORITY, Authority, subject
+    from silohash.base.files import check_replaceable, write_bytes
+
+    certificate = out or request.with_suffix(".pem")
+    check_replaceable(certificate, b"-----BEGIN CERTIFICATE")
+    write_bytes(certificate, Authority.load(authority).sign_request(request, name, server=server, days=days))
+    print_result(str(certificate))
+    print_status(f"Send it to {name}, with {authority / AUTHORITY}. Its subject is {subject(name)}.")
 
 
 def kits(
@@ -291,7 +329,8 @@ def kits(
 ) -> None:
     """Write the kits for training with silos on different machines: certificates, and settings that refuse foreign code.
 
-    There is one kit per silo, one for the server, and one for whoever starts runs. Each holds a secret key.
+    There is one kit per silo, one for the server, and one for whoever starts runs. Each holds a secret key. The folder of
+    the authority holds the key that signs all certificates.
     """
     require("nvflare", "Training on other machines")
     from silohash.training.engines.flare.kits import write_kits
@@ -327,6 +366,33 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     set_admission(kit, silo, admitted=admitted)
 
 
+def leave(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
+    silo: SiloName,
+    kit: Annotated[
+        Path | None, typer.Option(metavar="KIT", help="Kit that starts runs, to lock the silo out of training as well.")
+    ] = None,
+) -> None:
+    """Take a silo out of a federation for good: out of the hub's file, the NATS server's config, and training.
+
+    The command can be repeated, for example if the training server could not be reached.
+    """
+    from silohash.service.leaving import leave_federation, remains
+
+    written = leave_federation(config, silo)
+    print_result(visible(f"{silo} has left. For the running processes:"))
+    if not written:
+        print_result(f"  silohash hub {config} --write-nats-config FILE")
+    print_result("  nats-server --signal reload    ends its connection")
+    print_result("  kill -HUP PID                  of the hub, which then does not ask it any more")
+    if kit is not None:
+        _set_admission(kit, silo, admitted=False)
+        print_result(visible(f"{silo} cannot connect to the training server any more."))
+    print_result("What remains:")
+    for line in remains(config, silo):
+        print_result(visible(f"  {line}"))
+
+
 def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:
     """Run the server of a training federation, until stopped with Ctrl-C.
 
@@ -352,12 +418,8 @@ def _require_training() -> None:
 
 def _run_kit(kit: Path) -> None:
     _require_training()
-    from silohash.training.sites.kits import certificates
     from silohash.training.sites.members import run_member
 
-    for finding in certificates(kit):
-        if not finding.good:
-            print_status(f"{finding.subject}: {finding.text}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print_status("Press Ctrl-C to stop.")
     run_member(kit, print_status)
@@ -372,5 +434,5 @@ def _check_address(host: str) -> None:
 
 
 def _require_bus() -> None:
-    for package in ("nats", "nkeys"):
+    for package in ("nats", "cryptography"):
         require(package, "A federation of several machines")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.base.errors import AlreadyExists, ConflictingOptions, LabelsNeeded, RepeatedValue, WrongForm
+from silohash.base.errors import AlreadyExists, ConflictingOptions, LabelsNeeded, NotSupported, RepeatedValue, WrongForm
 from silohash.base.optional import require
 from silohash.base.types import TASKS
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
@@ -172,6 +173,44 @@ def resume(
         if index:
             index_silos(found)
     _print_results([found], as_json=as_json)
+
+
+def retrain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the new run.")],
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="SILO", help="Silo to leave out. Can be repeated.")
+    ] = None,
+    index: Index = True,
+    on: On = None,
+    deadline: Deadline = None,
+    quorum: Quorum = None,
+) -> None:
+    """Train a run again from its first round, without silos, and without items that its archive has lost.
+
+    The config and the seed stay the same, and the model card says what is left out. With --on, silos first remove items from
+    archives of their own.
+    """
+    from silohash.run.folder import Run
+
+    old, silos = Run.open(run), without or []
+    if (on is None) is old.trained_elsewhere:
+        raise NotSupported("--on KIT is for runs whose silos hold their items on other machines, and these need it.")
+    if on is not None and out.resolve().name == old.name:
+        raise AlreadyExists(f'The server continues a run of the name "{old.name}". Choose another one with --out.')
+    Run(out).check_free()
+    require("torch", "Training")
+    from silohash.search.silos import POLICIES
+    from silohash.training.retraining import config_without, staying
+
+    members, resolved = staying(old, silos), config_without(old, silos, print_status)
+    if on is not None:
+        train_on(on, resolved, out, members, (deadline, quorum or 1, quorum))
+        return
+    if (old.folder / POLICIES).is_dir():  # without its policy, a silo would release everything
+        others = shutil.ignore_patterns(*(f"{silo}.toml" for silo in silos))
+        shutil.copytree(old.folder / POLICIES, out / POLICIES, ignore=others, dirs_exist_ok=True)
+    _print_results([train_run(resolved, out, index=index)], as_json=False)
 
 
 def evaluate(

@@ -11,11 +11,11 @@ reads the rows of its final hits only. A process that answers many searches keep
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,12 +30,18 @@ from silohash.index.items import ItemRows, KeptRows, check_items
 from silohash.index.server import ServerIndex
 from silohash.index.small import SMALL_ITEMS, SmallIndex
 
+Noise: TypeAlias = Callable[[CodeBytes], CodeBytes]
+
 MOST_KEPT_BYTES = 512 << 20
 """Most memory for the ids, payloads and labels of the items of one index. A larger index reads them from its file."""
 
 
 class Store:
-    """An open index file. Use it in a ``with`` block, or call `close`."""
+    """An open index file. Use it in a ``with`` block, or call `close`.
+
+    Attributes:
+        noise: Changes codes that are loaded to be searched or released, ``(n, bytes)``; None to leave them as they are.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open an index file.
@@ -47,6 +53,7 @@ class Store:
         self._database = Database(path)
         self._rows = ItemRows(self._database)
         self._copy: ServerIndex | None = None
+        self.noise: Noise | None = None
 
     @classmethod
     def create(cls, path: Path, manifest: IndexManifest) -> Store:
@@ -179,13 +186,14 @@ class Store:
             small = backend == "flat" and self.manifest.count <= few
             index: Index = SmallIndex(self.manifest.bits) if small else empty_index(backend, self.manifest)
             for keys, packed in self._database.live():
-                index.add(keys, from_bytes(packed, self.manifest.bits))
+                index.add(keys, from_bytes(self._noised(packed), self.manifest.bits))
         return index
 
     def changes_since(self, version: tuple[int, int, int]) -> Changes | None:
         """Return what was added and removed since `version` had a value; None if the file does not tell."""
         with self._database.reading():
-            return self._database.changes_since(*version)
+            changes = self._database.changes_since(*version)
+            return None if changes is None else changes._replace(packed=self._noised(changes.packed))
 
     def keys_of(self, ids: Sequence[str]) -> Keys:
         """Return the keys of items, ``(n,)`` int64, with -1 for ids that do not exist."""
@@ -210,7 +218,7 @@ class Store:
             for live, packed in self._database.live():
                 places, there = positions(live, keys)
                 found[there] = packed[places[there]]
-            return from_bytes(found, self.manifest.bits)
+            return from_bytes(self._noised(found), self.manifest.bits)
 
     def codes(self) -> Iterator[tuple[Keys, Words]]:
         """Yield the live keys in ascending order with their codes. Use the store for nothing else meanwhile.
@@ -300,6 +308,9 @@ class Store:
         """Return the keys of the items with each label that payloads hold, in ascending order."""
         with self._database.reading():
             return self._rows.label_keys()
+
+    def _noised(self, packed: CodeBytes) -> CodeBytes:
+        return packed if self.noise is None else self.noise(packed)
 
     def _append(
         self,

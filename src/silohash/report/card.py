@@ -183,6 +183,11 @@ def limits(run: Run, measured: MethodRun) -> list[str]:
             "Codes of different silos come from different models, so their distances cannot be compared. A search across "
             "silos merges the results by each silo's own ranks."
         )
+    out = [*run.partition.params.get("without", ())]
+    if items := run.partition.params.get("without_items"):
+        out.append(f"{items:,} items that the archive has lost since an earlier run")
+    if out:
+        lines.append(f"Trained again without {', '.join(out)}.")
     for name in LACKING.values():
         if lacking := [silo.name for silo in run.partition.silos if name in silo.lacks]:
             lines.append(f"Trained without {name}: {', '.join(lacking)}.")

@@ -85,7 +85,7 @@ class ExampleHit:
     """One result of an example search.
 
     Attributes:
-        distance_bits: Hamming distance between its code and the query's code.
+        distance_bits: Hamming distance between its code and the query's code; None if the silo does not release it as it is.
         rank: Rank within its own silo, where silos deploy different models, or rank by score, from 1; None where distances
             give the order.
         relevant: Whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
@@ -93,15 +93,15 @@ class ExampleHit:
     """
 
     item: ExampleItem
-    distance_bits: int
+    distance_bits: int | None
     rank: int | None = None
     relevant: bool | None = None
     score: float | None = None
 
     @property
     def nearness(self) -> str:
-        """The score, or else the distance, in words."""
-        bits = f"{self.distance_bits} bit{'s' if self.distance_bits != 1 else ''}"
+        """The score, or else the distance, in words; empty if it is not released."""
+        bits = "" if self.distance_bits is None else f"{self.distance_bits} bit{'s' if self.distance_bits != 1 else ''}"
         return bits if self.score is None else f"score {self.score:.3f}"
 
 
@@ -220,7 +220,7 @@ def _searched_by(evaluator: Evaluator, row: int, task: Task, hits: Iterable[Exam
     return ExampleSearch(task=task, query=query, hits=tuple(hits), ties_at_cut=ties)
 
 
-def _hit(evaluator: Evaluator, row: int, task: Task, item: int, number: int, distance: int) -> ExampleHit:
+def _hit(evaluator: Evaluator, row: int, task: Task, item: int, number: int, distance: int | None) -> ExampleHit:
     """Return an item of a silo as a result of a search with a row."""
     silo, pictured = evaluator.run.partition.silos[number].name, _pictured(evaluator, number, item, task)
     return ExampleHit(
@@ -330,9 +330,10 @@ def _released_search(search: ExampleSearch, policies: Mapping[str, Policy]) -> E
         policy = policies[hit.item.silo]
         limit = policy.radius_bits(None)
         shown_of_silo = sum(other.item.silo == hit.item.silo for other in kept)
-        within = limit is None or hit.distance_bits <= limit
+        within = limit is None or hit.distance_bits is None or hit.distance_bits <= limit
         if searched <= set(policy.modalities) and shown_of_silo < policy.max_results and within:
-            kept.append(replace(hit, item=_released_item(hit.item, policy)))
+            distance = hit.distance_bits if policy.alterations is None else None
+            kept.append(replace(hit, item=_released_item(hit.item, policy), distance_bits=distance))
     return replace(search, query=_released_item(search.query, policies[search.query.silo]), hits=tuple(kept))
 
 

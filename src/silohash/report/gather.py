@@ -215,6 +215,7 @@ def facts(run: Run) -> dict[str, str]:
 def _searched(run: Run) -> str:
     """Return the number of items of the database, and how many of them silos trained on."""
     database = run.archive.splits.get("database", np.zeros(0, np.int64))
+    database = np.intersect1d(database, np.concatenate([silo.rows for silo in run.partition.silos]))
     known = np.intersect1d(database, trained_rows(run))
     number = "none" if not len(known) else "all" if len(known) == len(database) else f"{len(known):,}"
     return f"{len(database):,} in the database, {number} of which silos trained on"

@@ -177,7 +177,9 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
         return f"It answered with codes of another model ({min(others)[:12]} instead of {query.model_digest[:12]})."
     if hits.ranks is not None:
         return "It answered with ranks, which only the hub assigns."
-    return _flaw_of_columns(query, hits) or _flaw_of_distances(query, hits)
+    return _flaw_of_columns(query, hits) or (
+        _flaw_of_distances(query, hits) if hits.has_distances else _flaw_of_ranks(hits)
+    )
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
@@ -194,10 +196,16 @@ def _flaw_of_columns(query: Query, hits: Hits) -> str:
     return ""
 
 
+def _flaw_of_ranks(hits: Hits) -> str:
+    """Return what is wrong with hits without distances, which do not tell anything that could be compared with some."""
+    clean = "ranks" in (hits.alterations or ()) and not (hits.known_distances or hits.left_out or hits.scores)
+    return "" if clean else "It answered with distances of some items only."
+
+
 def _flaw_of_distances(query: Query, hits: Hits) -> str:
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
-    ascending = sorted(hits.distances)
-    if hits.scores is None and ascending != [*hits.distances]:
+    ascending = sorted(hits.known_distances)
+    if hits.scores is None and ascending != hits.known_distances:
         return "It answered with distances that are not in ascending order."
     if ascending and ascending[-1] > reach_bits:
         return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."

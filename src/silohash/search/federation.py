@@ -6,6 +6,8 @@ The others are searched without it.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,6 +30,7 @@ from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
+from silohash.search.policy import Source
 from silohash.search.requests import (
     Answer,
     Code,
@@ -68,6 +71,7 @@ class Encoded:
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
+        source: What the codes were made from, as in `Query`.
     """
 
     codes: Mapping[str, Code]
@@ -77,6 +81,7 @@ class Encoded:
     scored: Modality | None = None
     content: np.ndarray | None = None
     nodes: Mapping[str, Mapping[str, np.ndarray] | None] = field(default_factory=dict)
+    source: Source | None = None
 
 
 Encode: TypeAlias = Callable[[], Encoded]
@@ -107,6 +112,7 @@ class Federation:
         self.run, self.bus, self.silos, self.folders = run, bus, tuple(sorted(silos)), {}
         self._deadline_seconds = deadline_seconds
         self._encoders: dict[str, Encoder] = {}
+        self._secret = secrets.token_bytes(32)
 
     async def search(self, request: SearchRequest) -> Hits:
         """Return the nearest items of the silos. If silos use different models, each is searched with a code of its own.
@@ -122,14 +128,16 @@ class Federation:
         """
         silos, deadline = self._chosen(request.silos), self._deadline(request)
         if isinstance(request.value, Code):
-            return await self._found(Encoded(dict.fromkeys(silos, request.value)), request, deadline)
+            return await self._found(Encoded(dict.fromkeys(silos, request.value), source="code"), request, deadline)
         encode = partial(self._encode, request.value, request.modality, silos, request.target)
         return await self._found(await self._run_encoding(encode, request.modality), request, deadline)
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         """Return the items nearest to an item of a silo, without the item itself.
 
-        The code of the modality ``by`` is searched for; by default that of the picture, if the item has one.
+        The code of the modality ``by`` is searched for; by default that of the picture, if the item has one. Only the silo
+        of the item learns who asks. All silos get the code with a pseudonym, for their limits, which changes when this
+        process is started again.
 
         Raises:
             NotFound: If there is no such silo or item, or the item does not have the code.
@@ -140,8 +148,9 @@ class Federation:
         request = CodeRequest(name, by, options.asker, self._request_id(), self._digest_for(silo))
         code = await self._answer(silo, request, _left(end))
         assert isinstance(code, Code)  # noqa: S101  the bus checks it
-        wider = replace(options, offset=0, k=options.reach + 1, progress=None)
-        hits = await self._found(Encoded(dict.fromkeys(silos, code)), wider, _left(end))
+        pseudonym = self._pseudonym(options.asker)
+        wider = replace(options, offset=0, k=options.reach + 1, asker=pseudonym, progress=None)
+        hits = await self._found(Encoded(dict.fromkeys(silos, code), source="item"), wider, _left(end))
         return without_item(hits, silo, name, offset=options.offset, k=options.k)
 
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
@@ -158,6 +167,11 @@ class Federation:
     async def status(self) -> FederationStatus:
         """Return the state of the federation. A silo that does not answer is listed with the reason."""
         return self._described(await self._summaries(self.silos, self._deadline_seconds))
+
+    def _pseudonym(self, asker: str) -> str:
+        """Return another name for an asker; empty if there is none."""
+        digest = hashlib.blake2b(asker.encode(), key=self._secret, digest_size=8)
+        return f"pseudonym-{digest.hexdigest()}" if asker else ""
 
     def _captions(self) -> Iterable[str]:
         """Return captions to take known words from, if no word of a query is known."""
@@ -240,7 +254,8 @@ class Federation:
                 found = self._encoder(name).encode(value, modality)
                 by_model[name] = Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest)
             codes[silo] = by_model[name]
-        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value))
+        source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
+        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), source=source)
         if not self.run.model.record.spec.scores_pairs or target == modality:
             return encoded
         scored: Modality = "image" if modality == "text" else "text"
@@ -297,7 +312,7 @@ class Federation:
         refusals = await self._refusals(encoded, deadline / 2)
         told, progress = partial(_told, encoded, refusals, self.folders), options.progress
         scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
-        values = {**options.values(), "request_id": self._request_id()}
+        values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
         if progress is not None:
             values["progress"] = lambda hits: progress(told(hits))
         if scoring and encoded.scored:

@@ -49,6 +49,7 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
+from silohash.search.policy import Alteration, Source
 from silohash.search.table import as_html, as_text
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ class Query(SearchOptions):
         request_id: Id of the request in the logs of the hub, for the logs of silos; empty if there is none.
         seconds_left: Time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
             that does not tell.
+        source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
     """
 
     bits: Bits
@@ -164,6 +166,7 @@ class Query(SearchOptions):
     nodes: Annotated[Mapping[str, np.ndarray] | None, Unsent] = None
     request_id: Annotated[RequestId, Sometimes] = ""
     seconds_left: SecondsLeft = None
+    source: Annotated[Source | None, Sometimes] = None
 
     def __post_init__(self) -> None:
         """Check the code and the options.
@@ -261,13 +264,14 @@ class Hit(Released):
     """Describe one item of a result.
 
     Attributes:
-        distance_bits: Hamming distance to the query.
+        distance_bits: Hamming distance to the query; None if the silo does not release it.
         score: Score of the item with the query, which orders the hits; None if their distances do.
-        rank: Rank of the item within its silo if silos use different models or only some of them score, otherwise None.
+        rank: Rank of the item within its silo if silos use different models, only some of them score, or some release ranks
+            only; otherwise None.
         found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
     """
 
-    distance_bits: int
+    distance_bits: int | None
     score: float | None = None
     rank: int | None = None
     found_by: tuple[Modality, ...] = ()
@@ -283,7 +287,8 @@ class Hits:
 
     Attributes:
         ids: Ids of the items within their silos.
-        distances: Distances in bits, in ascending order unless there are scores or ranks.
+        distances: Distances in bits, in ascending order unless there are scores or ranks; None for the hits of a silo that
+            releases ranks only.
         silos: Name of the silo that holds each item.
         payloads: What the silo released of each item.
         found_by: For each item, the modalities whose code is at the item's distance; empty if this is not known.
@@ -299,10 +304,11 @@ class Hits:
         unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.
         folders: Folders on this machine in which the picture files of each silo may lie.
+        alterations: What a silo did to its distances before it released them; None if they are exact, and in merged results.
     """
 
     ids: tuple[Text, ...] = ()
-    distances: tuple[Count, ...] = ()
+    distances: tuple[Count | None, ...] = ()
     silos: Annotated[tuple[str, ...], Unsent] = ()
     payloads: Annotated[tuple[Mapping[str, Any], ...], PAYLOADS] = ()
     found_by: Annotated[tuple[tuple[Modality, ...], ...], FOUND_BY] = ()
@@ -315,6 +321,7 @@ class Hits:
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
     unread: Annotated[Unread | None, Unsent] = None
     folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
+    alterations: Annotated[tuple[Alteration, ...] | None, Sometimes] = None
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -350,7 +357,19 @@ class Hits:
         """The values that order the hits, ascending: ranks, scores with the opposite sign, or distances."""
         if self.ranks is not None:
             return self.ranks
-        return self.distances if self.scores is None else [-score for score in self.scores]
+        if self.scores is not None:
+            return [-score for score in self.scores]
+        return self.known_distances if self.has_distances else range(1, len(self) + 1)
+
+    @property
+    def known_distances(self) -> list[int]:
+        """The distances in bits of the hits that have one."""
+        return [distance for distance in self.distances if distance is not None]
+
+    @property
+    def has_distances(self) -> bool:
+        """Whether every hit has a distance. Those of a silo that releases ranks only do not."""
+        return None not in self.distances
 
     @property
     def found(self) -> tuple[tuple[Modality, ...], ...]:

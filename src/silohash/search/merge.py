@@ -14,6 +14,11 @@ Scores replace distances if every silo with hits scored them, all with the same 
 The scores of silos with the same model are comparable, so these silos share their ranks: the n-th best item of s silos has
 the rank (n - 1) // s + 1, which is about its rank among the items of one of them, and the better of two such items always
 comes first. A silo that compared codes only has the ranks of its distances.
+
+A silo whose policy is ``rank_only`` sends the order of its items and no distances. Ranks then give the order of all silos,
+and its n-th item has the rank n. This is the exception to the promise that a merged answer equals that of a pooled index. A
+single distance per answer, such as that of the silo's last item, would be better for the order. But with k = 1 it is the
+exact distance of an item, and with any k it moves by one bit when one bit of the query does.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         k: Number of hits to keep.
         key: Key of the order among items at the same place.
         by_rank: Whether to order by the ranks within each silo, which is required if silos use different models. If only
-            some results have scores, ranks give the order in any case.
+            some results have scores, or some do not have distances, ranks give the order in any case.
 
     Returns:
         The first k hits, and the number of items known to be left out at each place up to that of the last hit.
@@ -52,6 +57,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         UserError: If results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
+    by_rank = by_rank or _some_ranks_only(parts)
     if not by_rank:
         _check_comparable(parts, digests)
     by_rank = by_rank or len({part.scores is None for part in parts if len(part)}) > 1
@@ -68,6 +74,11 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         order = _by_score(order, scored)
     last = int(places[order[k - 1]]) if len(order) >= k else None
     return joined.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
+
+
+def _some_ranks_only(parts: Sequence[Hits]) -> bool:
+    """Return whether a silo released ranks only."""
+    return any(part.ranks is None and not part.has_distances for part in parts)
 
 
 def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
@@ -117,7 +128,10 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
             f"A result of {len(set(part.silos))} silos was merged by distance and cannot be merged by rank. "
             "Merge it by rank from the start."
         )
-    nearest = sorted(part.distances)
+    if not part.has_distances:
+        # The n-th hit gets the rank n, as if no two were equally near.
+        return replace(part, ranks=tuple(range(1, len(part) + 1)), left_out={})
+    nearest = sorted(part.known_distances)
     left_out = Counter[int]()
     for distance, count in part.left_out.items():
         left_out[bisect_left(nearest, distance) + 1] += count

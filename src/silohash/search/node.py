@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silohash.base.errors import NotFound, NotPermitted, NotSearchable, UserError
+from silohash.base.errors import LimitReached, NotFound, NotPermitted, NotSearchable, UserError
 from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
 from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search.hits import Hits, Query, Reason, silent
+from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
-from silohash.search.policy import Approvals, Policy, Quota
+from silohash.search.policy import SIMILAR_REFUSED, Approvals, Policy, Quota
 from silohash.search.requests import Code, Item, SiloStatus
 
 if TYPE_CHECKING:
@@ -65,16 +66,20 @@ class SiloNode:
         backend: Backend = "flat",
         unusable: Mapping[Modality, str] | None = None,
         prepared: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
         """Load the indexes of the silo. An index that cannot be loaded is not an error until it is searched.
 
-        Without a policy, the silo has the default one. ``unusable`` has the reason for each modality whose index exists or
-        should exist but cannot be searched. If many queries follow (``prepared``), call `prepare` before the first.
+        Without a policy, the silo has the default one, and without a ledger that it needs, one in memory. ``unusable`` has
+        the reason for each modality whose index exists or should exist but cannot be searched. If many queries follow
+        (``prepared``), call `prepare` before the first.
         """
         self.name = name
         self.policy = policy or Policy()
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
+        self._ledger = ledger or (Ledger() if self.policy.needs_ledger else None)
         self._released = frozenset(self.policy.fields)
+        self._alterations = self.policy.alterations
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
         self._backend = backend
         self._prepared = prepared
@@ -84,9 +89,15 @@ class SiloNode:
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
+                if self._ledger is not None:
+                    store.noise = self._ledger.noise(store.manifest.bits, self.policy, in_memory=self._in_memory)
                 self._loaded[modality] = LoadedIndex(name, store, backend, prepared=prepared)
             except UserError as error:
                 self._unusable[modality] = str(error)
+
+    @property
+    def _in_memory(self) -> bool:
+        return isinstance(self._backend, str) or self._backend.in_memory
 
     def warm_up(self) -> bool:
         """Run the loops of an index once, and return whether there was an index with items.
@@ -127,8 +138,7 @@ class SiloNode:
     @property
     def quick(self) -> bool:
         """Whether a query takes about a millisecond or less, so that it does not need a thread of its own (see `gather`)."""
-        in_memory = isinstance(self._backend, str) or self._backend.in_memory
-        return in_memory and self.codes <= QUICK_ITEMS
+        return self._in_memory and self.codes <= QUICK_ITEMS and self.policy.max_near_queries is None
 
     @property
     def codes(self) -> int:
@@ -223,6 +233,8 @@ class SiloNode:
         for store in self._stores:
             store.close()
         self._loaded.clear()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def answer(self, query: Query) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.
@@ -244,7 +256,11 @@ class SiloNode:
         for _ in range(ATTEMPTS):
             try:
                 indexes, reasons = self._indexes_for(query)
-                return self._search(indexes, query, reasons)
+                if self._ledger is not None:
+                    self._ledger.admit(query, self.policy)
+                return self._released_hits(indexes, query, reasons)
+            except LimitReached as error:
+                return silent(self.name, Reason(str(error), "limited"))
             except UserError as error:
                 reason = str(error)
                 if not self._changed():
@@ -272,8 +288,10 @@ class SiloNode:
 
         Raises:
             NotFound: If the silo does not have the code.
-            UserError: If the silo's index cannot be used.
+            UserError: If the policy does not allow it, or the silo's index cannot be used.
         """
+        if not self.policy.similar:
+            raise NotPermitted(SIMILAR_REFUSED)
         indexes = self._usable(MODALITIES)[0] if self.approves(name) else {}
         for held, loaded in indexes.items():
             if modality in (None, held) and loaded.store.has(name):
@@ -339,6 +357,9 @@ class SiloNode:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         if query.label is not None and "labels" not in self.policy.fields:
             raise NotPermitted("Its policy does not release labels, so a search cannot filter by them.")
+        if query.radius_bits is not None and self.policy.rank_only:
+            raise NotPermitted("Its policy does not release distances, so a search cannot limit them.")
+        self.policy.check_source(query.source)
         indexes, reasons = self._usable(modalities_of(query.target), query)
         searched = " and ".join(f"{modality}s" for modality in indexes)
         return indexes, [
@@ -351,6 +372,13 @@ class SiloNode:
             return any(loaded.outdated() for loaded in self._loaded.values())
         except UserError:
             return False
+
+    def _released_hits(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
+        """Search, and leave out what the policy hides if it releases ranks only."""
+        if not self.policy.rank_only or self._ledger is None:
+            return self._search(indexes, query, reasons)
+        hits = self._search(indexes, query.with_key(self._ledger.key_of(query)), reasons)
+        return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
@@ -380,6 +408,7 @@ class SiloNode:
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=None if scores is None else tuple(scores),
+            alterations=self._alterations,
         )
 
     def _scored(
@@ -407,10 +436,10 @@ class SiloNode:
             return [CONTENT_REFUSED]
         if query.content is not None and self.matcher is None:
             return ["It compared codes only, because its model cannot score items."]
-        # Scores are not rounded, and would tell more than the rounded distances.
+        # Scores are neither rounded nor noised, and would tell more than the distances.
         if self.policy.distance_step_bits > 1:
             return ["It rounds distances, so it does not release scores."]
-        return []
+        return ["It does not release distances as they are, and thus no scores."] if self._alterations else []
 
     def _approved(self, ids: Sequence[str]) -> Sequence[int]:
         """Return the places of the ids whose items the policy allows releasing, in order. The exceptions are `approves`'."""

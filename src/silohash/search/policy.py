@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from silohash.base.errors import (
     ConflictingOptions,
     InvalidFile,
     LimitReached,
+    NoEffect,
+    NotPermitted,
     OutOfRange,
     UnknownName,
     UnknownOption,
@@ -34,6 +36,13 @@ from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.base import FIELDS
 
+Source: TypeAlias = Literal["text", "picture", "vector", "code", "item"]
+"""What the code of a query was made from; "item" for the code of an item of a silo."""
+
+Alteration: TypeAlias = Literal["rounded", "noised", "ranks"]
+"""What a silo did to its distances: rounded them, measured them to noised codes, or released ranks only."""
+
+SIMILAR_REFUSED = "Its policy does not allow searching for items like an item."
 MINUTE_SECONDS = 60
 DAY_SECONDS = 86_400
 
@@ -55,6 +64,15 @@ class Policy:
         audit_sync_seconds: Time after which a line of the audit log is on the disk; at 0, answers wait for the disk.
         accept_query_content: Whether hubs on other machines may send the words of a text or the regions of a picture, with
             which a silo whose model scores pairs scores its items. If false, they send codes only.
+        rank_only: Whether items are released in order, but without distances and ties. Their ranks are merged.
+        code_noise: Share of the bits of each code that are inverted before it is searched or released, at least 0 and below
+            0.5. The same bits of a code are inverted each time. At 0 codes are exact.
+        max_near_queries: Maximum number of different queries per asker within ``near_bits`` of each other in ``near_days``
+            days, at least 1; None for no limit.
+        near_bits: Distance up to which two queries are near each other, at least 0; None for a quarter of the code.
+        near_days: Number of days for which the codes of queries are remembered, at least 1.
+        accept_codes: Whether to answer queries that are a code or a vector, and not a text or a picture that a hub encoded.
+        similar: Whether to release the code of an item to find items like it, and to answer queries with such codes.
     """
 
     max_results: int = 1000
@@ -67,6 +85,13 @@ class Policy:
     approve: Path | None = None
     audit_sync_seconds: float = 1.0
     accept_query_content: bool = False
+    rank_only: bool = False
+    code_noise: float = 0.0
+    max_near_queries: int | None = None
+    near_bits: int | None = None
+    near_days: int = 30
+    accept_codes: bool = True
+    similar: bool = True
 
     def __post_init__(self) -> None:
         """Check the limits.
@@ -76,14 +101,55 @@ class Policy:
         """
         _check_number("max_results", self.max_results, least=1)
         _check_number("distance_step_bits", self.distance_step_bits, least=1)
-        for name, least in (("max_distance_bits", 0), ("max_queries_per_minute", 1), ("max_queries_per_day", 1)):
+        _check_number("near_days", self.near_days, least=1)
+        for name in (
+            "max_distance_bits",
+            "near_bits",
+            "max_queries_per_minute",
+            "max_queries_per_day",
+            "max_near_queries",
+        ):
             if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), least=least)
+                _check_number(name, getattr(self, name), least=0 if name.endswith("_bits") else 1)
+        for name in ("accept_query_content", "rank_only", "accept_codes", "similar"):
+            if not isinstance(getattr(self, name), bool):
+                raise WrongType(f"{name} is {getattr(self, name)!r}. Set it to true or false.")
         _check_seconds("audit_sync_seconds", self.audit_sync_seconds)
-        _check_acceptance(self.accept_query_content, self.distance_step_bits)
+        _check_share("code_noise", self.code_noise)
+        if self.near_bits is not None and self.max_near_queries is None:
+            raise NoEffect("near_bits is set without max_near_queries, which limits such queries. Set both or neither.")
+        if self.accept_query_content and self.alterations:
+            raise ConflictingOptions(
+                f"accept_query_content is true, but scores would reveal more than distances with distance_step_bits = "
+                f"{self.distance_step_bits}, rank_only = {self.rank_only} and code_noise = {self.code_noise}. Leave out one."
+            )
         object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
         object.__setattr__(self, "modalities", _checked_names("modalities", self.modalities, MODALITIES))
+
+    @property
+    def alterations(self) -> tuple[Alteration, ...] | None:
+        """What an answer states about its distances, see `Hits`; None if they are exact. Items are then not scored."""
+        applied: dict[Alteration, bool] = {
+            "rounded": self.distance_step_bits > 1, "noised": self.code_noise > 0, "ranks": self.rank_only
+        }  # fmt: skip
+        return tuple(name for name, applies in applied.items() if applies) or None
+
+    @property
+    def needs_ledger(self) -> bool:
+        """Whether the silo needs a secret, or remembers queries (`silohash.search.ledger`)."""
+        return self.rank_only or self.code_noise > 0 or self.max_near_queries is not None
+
+    def check_source(self, source: Source | None) -> None:
+        """Check what a query was made from, as the hub states it; None if it does not.
+
+        Raises:
+            NotPermitted: If the policy does not allow such queries.
+        """
+        if not self.accept_codes and source in (None, "code", "vector"):
+            raise NotPermitted("Its policy allows searches with texts and pictures only, not with codes or vectors.")
+        if not self.similar and source == "item":
+            raise NotPermitted(SIMILAR_REFUSED)
 
     def released(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of an item's payload that may be released.
@@ -160,14 +226,9 @@ def _check_seconds(name: str, value: object) -> None:
         raise OutOfRange(f"{name} is {value!r}. Set it to a number of seconds of at least 0.")
 
 
-def _check_acceptance(accept: object, step_bits: int) -> None:
-    if not isinstance(accept, bool):
-        raise WrongType(f"accept_query_content is {accept!r}. Set it to true or false.")
-    if accept and step_bits > 1:
-        raise ConflictingOptions(
-            f"accept_query_content is true and distance_step_bits is {step_bits}, but scores are not rounded. Leave out one "
-            "of the two."
-        )
+def _check_share(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 0.5:
+        raise OutOfRange(f"{name} is {value!r}. Set it to a number of at least 0 and below 0.5.")
 
 
 def _checked_path(name: str, value: object) -> Path | None:

@@ -23,6 +23,8 @@ from silohash.index.store import Store
 from silohash.run.model.node_files import forgetting
 from silohash.search.bus import LocalBus
 from silohash.search.federation import Encoded, Federation
+from silohash.search.ledger import FOLDER as LEDGERS
+from silohash.search.ledger import Ledger
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy, check_policy_files, policy_of
 
@@ -297,7 +299,14 @@ def _node(
             stores[modality] = _open_store(folder.name, modality, path)
         except UserError as error:
             unusable[modality] = str(error)
-    return SiloNode(folder.name, stores, policy, backend=backend, unusable=unusable, prepared=prepared)
+    ledger = None
+    try:
+        ledger = Ledger(folder.parent.parent / LEDGERS / f"{folder.name}.sqlite") if policy.needs_ledger else None
+    except UserError as error:
+        for store in stores.values():
+            store.close()
+        unusable, stores = {**dict.fromkeys(stores, str(error)), **unusable}, {}
+    return SiloNode(folder.name, stores, policy, backend=backend, unusable=unusable, prepared=prepared, ledger=ledger)
 
 
 def _open_store(silo: str, modality: Modality, path: Path) -> Store:

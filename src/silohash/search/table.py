@@ -40,6 +40,10 @@ ONLY_SOME_SCORED = (
     "Some silos compared codes only. Hits are ordered by their rank within each silo, because scores and distances are not "
     "comparable."
 )
+RANKS_ONLY = (
+    "Some silos release ranks and no distances. Hits are ordered by their rank within each silo, because nothing else is "
+    "comparable."
+)
 PREVIEW_PIXELS = 48
 """Height of a preview in a notebook."""
 
@@ -90,7 +94,8 @@ def notes(hits: Hits) -> list[str]:
     if not hits:
         found.append(_about_nothing(hits))
     elif not hits.comparable:
-        found.append(DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED)
+        reason = DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED
+        found.append(reason if hits.has_distances else RANKS_ONLY)
     return [visible(note) for note in found]
 
 
@@ -119,7 +124,8 @@ def _headings(hits: Hits) -> tuple[str, ...]:
 
 def _row(hit: Hit, rank: str = "") -> tuple[str, ...]:
     ranks = () if hit.rank is None else (f"{rank}{hit.rank}",)
-    near = f"{hit.distance_bits} bits" if hit.score is None else f"{hit.score:.3f}"
+    bits = "" if hit.distance_bits is None else f"{hit.distance_bits} bits"
+    near = bits if hit.score is None else f"{hit.score:.3f}"
     cells = (*ranks, near, hit.silo, hit.id, hit.caption, ", ".join(hit.labels))
     return tuple(map(visible, cells))
 

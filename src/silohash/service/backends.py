@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -147,6 +147,11 @@ class HubBackend(Federation):
         """Stop the thread that encodes queries."""
         self._encoding.shutdown(wait=False, cancel_futures=True)
 
+    def keep_silos(self, silos: Collection[str]) -> None:
+        """Search only those of its silos that are among some names from now on, and forget what the others stated."""
+        self.silos = tuple(name for name in self.silos if name in silos)
+        self._status = {name: status for name, status in self._status.items() if name in self.silos}
+
     async def silos_with_model(self) -> dict[str, bool]:
         """Return for each silo whether it can be searched with a model of the run, as the silo itself states it."""
         known = {self.run.model.digest(name) for name in self.run.model.names}
@@ -165,7 +170,7 @@ class HubBackend(Federation):
         found = await super()._summaries(silos, deadline)
         for status in found:
             self._acceptance.note(status)
-        self._status |= {status.name: status for status in found if status.model_digest}
+        self._status |= {s.name: s for s in found if s.model_digest and s.name in self.silos}
         return found
 
     @override
@@ -313,7 +318,7 @@ class AdoptingBackend:
             await asyncio.sleep(LOOK_SECONDS)  # the next look may succeed
 
     def reload(self, read: Callable[[], HubConfig]) -> None:
-        """Read the file of the hub again, and look for the next run that it names. Other changes need a restart."""
+        """Read the file of the hub again: silos that have left, and the next run. Other changes need a restart."""
         try:
             config, awaited = read(), self._config.next_run
             if self.following is None:
@@ -324,7 +329,9 @@ class AdoptingBackend:
                     "another run."
                 )
             self._config = config
-            log_event("the config was read again", next_run=str(config.next_run or ""))
+            for backend in filter(None, (self.current, self.following)):
+                backend.keep_silos(config.silos)
+            log_event("the config was read again", next_run=str(config.next_run or ""), silos=sorted(config.silos))
         except UserError as error:
             log_event("the config cannot be read again", level=WARNING, reason=str(error))
 

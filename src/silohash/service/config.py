@@ -20,8 +20,6 @@ from silohash.base.registry import suggestion
 
 REMEDY = "Correct the file."
 MISSING = "Write it as docs/how-to/deploy.md describes."
-PUBLIC_KEY = "^U[A-Z2-7]{55}$"
-SCHEMES = ("tls", "nats")
 MOST_PORT = 65_535
 
 
@@ -36,16 +34,14 @@ def is_local(host: str | None) -> bool:
 
 
 def _checked_server(address: str) -> str:
-    """Return the address of a server, after checking that a connection to another machine is encrypted."""
+    """Return the address of a server, after checking its form."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ValueError(f'"{address}" is not an address ({error})') from error
-    if parts.scheme not in SCHEMES or not host or port is None or parts.username is not None:
+    if parts.scheme != "tls" or not host or port is None or parts.username is not None:
         raise ValueError(f'"{address}" is not an address such as tls://nats.example.org:4222')
-    if parts.scheme == "nats" and not is_local(host):
-        raise ValueError(f'"{address}" is not encrypted, which is allowed on this machine only; use tls://')
     return address
 
 
@@ -69,7 +65,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
-PublicKey = Annotated[str, Field(pattern=PUBLIC_KEY)]
+Subject = Annotated[str, Field(min_length=1, max_length=1000)]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -80,59 +76,34 @@ class _Table(BaseModel):
 
 
 class BusSettings(_Table):
-    """How to connect to the NATS server.
+    """How to connect to the NATS server. Every connection is encrypted.
 
     Attributes:
-        servers: Addresses of the server, or of the servers of a cluster. ``nats://`` is unencrypted, and allowed on this
-            machine only.
-        key: File with the secret key of this member.
+        servers: Addresses of the server, or of the servers of a cluster.
+        certificate: This member's certificate.
+        key: File with the secret key of the certificate.
         authority: Certificates of the authorities to trust; None for those of the operating system.
-        certificate: This member's certificate, if the server requires one.
     """
 
     servers: Annotated[tuple[Server, ...], Field(min_length=1)]
+    certificate: Path
     key: Path
     authority: Path | None = None
-    certificate: Path | None = None
-    certificate_key: Path | None = None
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether every connection is encrypted."""
-        return any(server.startswith("tls:") for server in self.servers)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.certificate is None) != (self.certificate_key is None):
-            raise ValueError("certificate and certificate_key belong together; set both or neither")
-        if len({urlsplit(server).scheme for server in self.servers}) > 1:
-            raise ValueError("servers mixes tls:// and nats://; use one of them")
-        return self
 
 
 class NatsSettings(_Table):
     """The NATS server for which a config file is written.
 
     Attributes:
-        certificate: The server's certificate; None for unencrypted connections, allowed on this machine only.
-        authority: Certificates of the authorities that signed the members' certificates. If set, members must have one.
+        certificate: The server's certificate.
+        key: File with the secret key of the certificate.
+        authority: Certificates of the authorities that sign the members' certificates.
     """
 
     listen: Annotated[str, Field(pattern=r"^[^\s\"\\]+:\d{1,5}$")] = "0.0.0.0:4222"
-    certificate: Path | None = None
-    certificate_key: Path | None = None
-    authority: Path | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.certificate is None) != (self.certificate_key is None):
-            raise ValueError("certificate and certificate_key belong together; set both or neither")
-        if self.certificate is None and self.authority is not None:
-            raise ValueError("authority needs certificate and certificate_key")
-        host = self.listen.rpartition(":")[0].strip("[]")
-        if self.certificate is None and not is_local(host):
-            raise ValueError(f'listen is "{self.listen}" without a certificate; set one, or listen on 127.0.0.1')
-        return self
+    certificate: Path
+    key: Path
+    authority: Path
 
 
 class ItemsSettings(_Table):
@@ -192,7 +163,7 @@ class HubConfig(_Table):
 
     Attributes:
         run: Folder of the trained run, with its model.
-        silos: The public key of each silo by its name.
+        silos: The subject of each silo's certificate by the silo's name.
         deadline_seconds: Time limit for the answers of the silos to a query that does not have a limit of its own.
         deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.
         deadline_misses: Number of time limits in a row that a silo may miss. It is then not waited for until it answers a
@@ -207,7 +178,7 @@ class HubConfig(_Table):
     federation: FederationName
     run: Path
     bus: BusSettings
-    silos: Annotated[dict[Name, PublicKey], Field(min_length=1)]
+    silos: Annotated[dict[Name, Subject], Field(min_length=1)]
     deadline_seconds: Seconds = 5.0
     deadline_limits_seconds: tuple[Seconds, Seconds] = (0.1, 60.0)
     deadline_misses: Annotated[int, Field(ge=0)] = 1
@@ -224,7 +195,7 @@ class HubConfig(_Table):
         keys = list(self.silos.values())
         twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
         if twice:
-            raise ValueError(f"silos: {' and '.join(twice)} have the same public key; each silo needs a key of its own")
+            raise ValueError(f"silos: {' and '.join(twice)} have the same subject; each silo needs its own certificate")
         return self
 
 

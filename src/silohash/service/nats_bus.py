@@ -10,7 +10,6 @@ Each request says for how long the hub still waits. A silo does not begin with o
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
@@ -26,14 +25,14 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from silohash.base.forms import reading
 from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
 from silohash.search.hits import Reason
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, with_time_left
 from silohash.service.config import BusSettings
-from silohash.service.logs import log_event
-from silohash.service.nats_server import Subjects, secret_key, token
+from silohash.service.logs import log_event, logged_errors
+from silohash.service.nats_server import Subjects, token
+from silohash.service.tls import explained, findings, tls_context
 
 T = TypeVar("T")
 
@@ -44,6 +43,7 @@ QUEUE = "search"
 
 CONNECT_SECONDS = 10
 STOP_SECONDS = 5
+DAY_SECONDS = 86_400
 PING_SECONDS = 5
 """Interval between pings. A connection counts as lost after three unanswered pings."""
 
@@ -89,24 +89,25 @@ class Link:
 
         ``opened`` is called with each new client, before it is used. After a lost connection a client renews its
         subscriptions by itself, so it is called again only if the server closed the connection for good. ``lost`` is called
-        whenever the connection is lost, and ``restored_at`` is when it was last restored.
+        whenever the connection is lost, and ``restored_at`` is when it was last restored. ``problem`` is why there is none.
 
         Raises:
             UserError: If the key or a certificate cannot be read.
         """
         self._settings, self._name, self._opened, self._lost = settings, name, opened, lost
-        self._secret = secret_key(settings.key)
-        self._tls = tls_context(settings) if settings.encrypted else None
+        self._tls = tls_context(settings)
         self._up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._reported = ""
+        self._watch: asyncio.Task[None] | None = None
         self._was_lost = False
+        self.problem = ""
         self.client: Client | None = None
         self.restored_at: float | None = None
 
     async def start(self, *, wait_seconds: float | None = None) -> bool:
         """Start connecting, and return whether there is a connection after at most ``wait_seconds``."""
         self._task = asyncio.create_task(self._keep())
+        self._watch = asyncio.create_task(self._watch_certificates())
         return await self.wait(wait_seconds)
 
     async def wait(self, seconds: float | None) -> bool:
@@ -119,8 +120,9 @@ class Link:
 
     async def stop(self) -> None:
         """Close the connection, after answering the requests that have arrived."""
-        if self._task is not None:
-            await _cancel(self._task)
+        for task in (self._task, self._watch):
+            if task is not None:
+                await _cancel(task)
         client, self.client = self.client, None
         self._up.clear()
         if client is not None:
@@ -130,7 +132,7 @@ class Link:
         """Connect, and reconnect if the server closes the connection for good, for example after a change of its keys."""
         while True:
             closed = asyncio.Event()
-            self.client = client = (Client if self._tls is None else _EncryptedClient)()
+            self.client = client = _EncryptedClient()
             try:
                 await self._connect(client, closed)
                 await self._opened(client)
@@ -153,7 +155,6 @@ class Link:
         await client.connect(
             servers=list(self._settings.servers),
             name=self._name,
-            nkeys_seed_str=self._secret,
             tls=self._tls,
             connect_timeout=CONNECT_SECONDS,
             reconnect_time_wait=1,
@@ -167,7 +168,7 @@ class Link:
         )
 
     async def _mark_up(self, event: str, client: Client) -> None:
-        self._reported = ""
+        self.problem = ""
         if self._was_lost:
             self.restored_at = asyncio.get_running_loop().time()
         self._up.set()
@@ -182,10 +183,19 @@ class Link:
 
     async def _report(self, error: Exception) -> None:
         """Log an error of the connection, unless it is the same as the last one."""
-        text = str(error) or type(error).__name__
-        if text != self._reported:
-            self._reported = text
+        text = explained(error, self._settings)
+        if text != self.problem:
+            self.problem = text
             log_event("error of the bus", level=WARNING, error=text)
+
+    async def _watch_certificates(self) -> None:
+        """Log every day which certificate ends soon, until the task is canceled."""
+        while True:
+            with logged_errors("the certificates cannot be checked", "checking the certificates failed"):
+                for finding in findings(self._settings):
+                    if not finding.good:
+                        log_event("certificate", level=WARNING, file=finding.subject, state=finding.text)
+            await asyncio.sleep(DAY_SECONDS)
 
 
 async def register(client: Client) -> None:
@@ -225,16 +235,6 @@ def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float
     longest = min(FIRST_WAIT_SECONDS * 2 ** min(server.reconnects, 10), LONGEST_WAIT_SECONDS)
     # Partly random, so that members do not all reconnect at the same moment.
     return server, longest * (1 + randbelow(1_000) / 1_000) / 2
-
-
-def tls_context(settings: BusSettings) -> ssl.SSLContext:
-    """Return the TLS settings of connections. The certificate and the host name of the server are always verified."""
-    with reading(settings.authority or settings.key, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
-        context = ssl.create_default_context(cafile=settings.authority)
-    if settings.certificate is not None and settings.certificate_key is not None:
-        with reading(settings.certificate, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
-            context.load_cert_chain(settings.certificate, settings.certificate_key)
-    return context
 
 
 async def completed(

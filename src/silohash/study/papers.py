@@ -58,8 +58,6 @@ class PaperItem(_WithSettings):
     """Their numbers, such as ``table 2``."""
     study: str = ""
     """File of the study. By default ``PAPER-NAME.toml``, if there is one."""
-    figure: str = ""
-    """Kind of the figure that shows the same."""
     open: tuple[Choice, ...] = ()
     """Data sets that anyone may use, in place of the paper's."""
 

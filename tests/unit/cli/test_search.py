@@ -113,6 +113,7 @@ def test_items_are_removed_by_commas_repetition_and_file(run: Path, tmp_path: Pa
     document = said.document()
     assert sorted(name for names in document["removed"].values() for name in names) == ["i1", "i2", "i3", "i4"]
     assert document["not_found"] == ["nobody"]
+    assert any("i1, i2, i3, i4" in line and "silohash retrain" in line for line in document["remains"])
     left = found(run, "-k", 50)
     assert len(left) == 26
     assert not {"i1", "i2", "i3", "i4"} & set(left)
@@ -124,7 +125,7 @@ def test_removal_reports_where_items_were(run: Path) -> None:
     said = silohash("index", run, "--remove", f"{holder['id']},nobody")
     assert said.out == f"{holder['silo']}: removed {holder['id']}\n"
     assert "Not found in any index: nobody" in said.err
-    assert "adds removed items again" in said.err
+    assert "Remove the items there, or indexing adds them again." in said.err
 
 
 @pytest.mark.whole_run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.certificates import subject, subject_of, validity, write_request
 from silohash.base.errors import (
     AddressUnavailable,
     DependencyMissing,
@@ -25,7 +27,7 @@ from silohash.base.errors import (
 )
 from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts import Accounts
-from silohash.service.nats_server import public_key
+from silohash.service.nats_bus import tls_context
 from tests.accounts import PASSWORD
 from tests.nats import Federation
 from tests.runs import silohash
@@ -91,17 +93,52 @@ def federation(tmp_path):
 
 
 @pytest.mark.parametrize(("command", "member"), [("silo", "north"), ("hub", "hub")])
-def test_a_new_key_is_written_once_and_its_public_key_printed(federation, command, member):
+def test_a_member_makes_its_key_and_the_authority_signs_its_certificate(federation, tmp_path, command, member):
     key, config = federation.folder / f"{member}.key", federation.folder / f"{member}.toml"
+    if member == "hub":
+        (federation.folder / "server.key").write_text("kept")
+    before = subject_of(federation.folder / f"{member}.pem")
     again = silohash(command, config, "--new-key")
     assert again.code == 2
     assert "exists already" in again.err
     key.unlink()
     made = silohash(command, config, "--new-key")
     assert made.code == 0
-    assert made.out.strip() == public_key(key)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert key.read_text().strip() not in made.out + made.err
+    federation.authority.save(tmp_path / "authority")
+    words = shlex.split(made.out)
+    assert words == ["silohash", "federation", "sign", "AUTHORITY", str(key.with_suffix(".csr")), member]
+    signed = silohash(*words[1:3], tmp_path / "authority", *words[4:])
+    assert signed.code == 0
+    assert signed.out.strip() == str(federation.folder / f"{member}.pem")
+    assert subject_of(federation.folder / f"{member}.pem") == before
+    assert tls_context((federation.hub if member == "hub" else federation.silo(member)).bus)
+
+
+def test_the_server_gets_a_new_key_with_the_hub(federation, tmp_path):
+    (federation.folder / "server.key").unlink()
+    made = silohash("hub", federation.folder / "hub.toml", "--new-key")
+    assert made.out.strip().endswith(f"{federation.folder / 'server.csr'} 127.0.0.1 --server")
+    federation.authority.save(tmp_path / "authority")
+    signed = silohash("federation", "sign", tmp_path / "authority", *shlex.split(made.out)[4:], "--days", 3)
+    assert signed.code == 0
+    assert not validity(federation.folder / "server.pem", "").good, "it ends in three days"
+
+
+def test_a_signed_certificate_has_the_name_that_was_given_and_replaces_no_other_file(federation, tmp_path):
+    federation.authority.save(tmp_path / "authority")
+    request = write_request(tmp_path / "own.key", "south")
+    assert silohash("federation", "sign", tmp_path / "authority", request, "north").code == 0
+    assert subject_of(tmp_path / "own.pem") == subject("north")
+    (tmp_path / "own.pem").write_text("a secret key")
+    assert silohash("federation", "sign", tmp_path / "authority", request, "north").code == 2
+    assert (tmp_path / "own.pem").read_text() == "a secret key"
+    other = ("--out", tmp_path / "other.pem")
+    assert silohash("federation", "sign", tmp_path / "authority", request, "north", *other).code == 0
+    assert "authority-key.pem is missing" in silohash("federation", "sign", tmp_path, request, "north", *other).err
+    request.write_text("damaged")
+    assert "own.csr is damaged" in silohash("federation", "sign", tmp_path / "authority", request, "north", *other).err
 
 
 def test_the_config_of_the_server_is_written_without_secrets(federation, tmp_path):
@@ -169,19 +206,6 @@ def test_kits_need_the_extra(tmp_path: Path, command: str, monkeypatch: pytest.M
     done = silohash(command, tmp_path)
     assert done.code == 2
     assert "pip install 'silohash[training]'" in done.err
-
-
-def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nvflare")
-    started: list[Path] = []
-    monkeypatch.setattr("silohash.training.sites.members.run_member", lambda kit, notify: started.append(kit))
-    monkeypatch.setattr("signal.signal", lambda *arguments: None)
-    options = ("federation", "kits", tmp_path / "museums", "--silo", "north", "--days")
-    assert silohash(*options, 20).code == 0
-    warned = silohash("silo", tmp_path / "museums" / "north")
-    assert "rootCA.pem: valid until" in warned.err
-    assert "Make new kits: silohash federation kits" in warned.err
-    assert started == [tmp_path / "museums" / "north"]
 
 
 def test_a_silo_whose_file_names_its_kit_also_trains(federation, tmp_path: Path, monkeypatch) -> None:

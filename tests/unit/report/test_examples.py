@@ -243,6 +243,17 @@ def test_policies_hide_what_they_do_not_release(tmp_path: Path) -> None:
     assert released(examples, tmp_path).searches[0].query.text == ""
 
 
+@pytest.mark.parametrize("text", ["rank_only = true", "code_noise = 0.1", "distance_step_bits = 2"])
+def test_distances_that_a_policy_changes_are_not_shown(tmp_path: Path, text: str) -> None:
+    before = made_up_examples().searches[0].hits
+    policy(tmp_path, "north", text)
+    after = released(made_up_examples(), tmp_path).searches[0].hits
+    for hit, was in zip(after, before, strict=True):
+        hides = was.item.silo == "north"
+        assert (hit.distance_bits, hit.nearness) == ((None, "") if hides else (was.distance_bits, was.nearness))
+    assert {hit.distance_bits is None for hit in after} == {True, False}
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

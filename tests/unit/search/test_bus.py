@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -239,3 +240,16 @@ def test_only_a_coroutine_that_does_not_wait_runs_without_a_loop():
         now(wait())
     assert late(0.05) == "It did not answer within 0.05 seconds."
     assert late(4.99987) == "It did not answer within 5 seconds."
+
+
+def test_ranks_come_without_distances_and_are_stated():
+    ranks = replace(hits_of("north", None, None), alterations=("ranks",))
+    assert flaw("north", QUERY, ranks) == ""
+    for wrong in (
+        replace(ranks, distances=(None, 3)),
+        replace(ranks, alterations=None),
+        replace(ranks, alterations=("rounded",)),
+        replace(ranks, left_out={1: 1}),
+        replace(ranks, scores=(2.0, 1.0)),
+    ):
+        assert flaw("north", QUERY, wrong)

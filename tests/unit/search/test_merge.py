@@ -330,3 +330,34 @@ def test_a_silo_that_scored_without_a_hit_does_not_take_the_hits_of_the_others()
         merged = merge(given, k=3, key=b"key")
         assert (merged.order, merged.ids, merged.distances) == ("distance", ("east-0", "east-1"), (1, 4))
         assert merged.ties_at_cut == 2
+
+
+def of_ranks(silo, *ids):
+    """Returns the answer of a silo that releases ranks only."""
+    count = len(ids)
+    return Hits(
+        ids=ids, distances=(None,) * count, silos=(silo,) * count, payloads=({},) * count,
+        model_digests=frozenset({MODEL}), alterations=("ranks",),
+    )  # fmt: skip
+
+
+def test_ranks_order_all_silos_if_one_releases_ranks_only():
+    near = Hits(
+        ids=("a", "b", "c"), distances=(1, 4, 4), silos=("near",) * 3, payloads=({},) * 3, left_out={4: 2},
+        model_digests=frozenset({MODEL}),
+    )  # fmt: skip
+    merged = merge([near, of_ranks("hidden", "x", "y", "z")], k=5, key=b"key")
+    places = dict(zip(merged.ids, zip(merged.ranks, merged.distances, strict=True), strict=True))
+    assert places == {"a": (1, 1), "x": (1, None), "b": (2, 4), "c": (2, 4), "y": (2, None)}
+    assert (merged.order, merged.alterations, dict(merged.left_out)) == ("rank", None, {2: 2})
+    again = merge([merge([near], k=5, key=b"key", by_rank=True), of_ranks("hidden", "x", "y", "z")], k=5, key=b"key")
+    assert (again.ids, again.ranks) == (merged.ids, merged.ranks)
+    with pytest.raises(UserError, match="by rank"):
+        merge([merged, near], k=5, key=b"key")
+
+
+def test_ranks_of_one_silo_keep_its_order_and_tell_no_ties():
+    merged = merge([of_ranks("hidden", "z", "x", "y")], k=2, key=b"key")
+    assert (merged.ids, merged.ranks, merged.distances) == (("z", "x"), (1, 2), (None, None))
+    assert merged.ties_at_cut == 0
+    assert not merged.comparable

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import NotFound, NotSearchable
+from silohash.base.errors import NotFound, NotPermitted, NotSearchable
 from silohash.index.base import IndexManifest
-from silohash.index.codes import pack
+from silohash.index.codes import from_bytes, pack, to_bytes
 from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
+from silohash.search.hits import kind_of
+from silohash.search.ledger import Ledger, noised
 from silohash.search.node import MOST_EXAMPLES, SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
@@ -100,6 +102,7 @@ def test_additions_and_removals_by_another_program_are_seen(tmp_path):
 
 def node_at(tmp_path, distances, policy=None, **extra):
     """Return a node whose items lie at the given distances from the code 0; item "3" is the fourth."""
+    tmp_path.mkdir(exist_ok=True)
     store = Store.create(tmp_path / "image.sqlite", IndexManifest(model_digest=MODEL, bits=BITS, modality="image"))
     words = np.array([[(1 << distance) - 1] for distance in distances], np.uint16)
     payloads = [json.dumps({"caption": str(d), "labels": ["even"] if d % 2 == 0 else []}) for d in distances]
@@ -491,3 +494,77 @@ def test_items_that_are_not_approved_are_not_released(tmp_path):
         with pytest.raises(NotFound, match='"2"'):
             request("2")
     assert [item.id for item in node.status().examples] == ["1"]
+
+
+def test_ranks_alone_are_released_without_anything_that_tells_a_distance(tmp_path):
+    plain = node_at(tmp_path / "a", (3, 0, 5, 1))
+    node = node_at(tmp_path / "b", (3, 0, 5, 1), Policy(rank_only=True))
+    hits = node.answer(query_of(ZERO, BITS, k=3))
+    assert hits.ids == plain.answer(query_of(ZERO, BITS, k=3)).ids == ("1", "3", "0")
+    assert (hits.distances, hits.found, hits.left_out) == ((None,) * 3, ((),) * 3, {})
+    assert hits.alterations == ("ranks",)
+    assert "distances" in node.answer(query_of(ZERO, BITS, radius_bits=3)).missing_silos["north"]
+
+
+def test_ties_of_ranks_are_ordered_by_a_key_that_the_hub_does_not_choose(tmp_path):
+    node = node_at(tmp_path, (2,) * 30, Policy(rank_only=True))
+    orders = {node.answer(query_of(ZERO, BITS, k=30, tie_key=key)).ids for key in (b"a", b"b")}
+    assert len(orders) == 1
+    assert orders != {node.answer(query_of(np.ones((1, 1), np.uint16), BITS, k=30)).ids}
+    by_hub = tie_order(["north"] * 30, [str(row) for row in range(30)], b"a")
+    assert orders != {tuple(str(row) for row in np.argsort(by_hub))}
+
+
+def test_noise_changes_what_is_searched_and_every_code_that_leaves(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    policy = Policy(code_noise=0.25)
+    store = made_up_store(tmp_path / "a.index", WORDS, BITS)
+    node = SiloNode("north", {"image": store}, policy, ledger=ledger)
+    seen = from_bytes(noised(to_bytes(WORDS, BITS), BITS, share=0.25, secret=ledger.secret), BITS)
+    assert (seen != WORDS).any()
+    assert [node.code(str(row)).words.tolist() for row in range(200)] == seen.tolist()
+    hits = node.answer(query_of(WORDS, BITS, k=200))
+    assert hits.alterations == ("noised",)
+    distances = np.bitwise_count(seen ^ WORDS[0]).sum(1)
+    assert dict(zip(map(int, hits.ids), hits.distances, strict=True)) == dict(enumerate(distances.tolist()))
+    store.add(["new"], WORDS[:1], [json.dumps({})])
+    hits_now = node.answer(query_of(WORDS, BITS, k=201))
+    added = dict(zip(hits_now.ids, hits_now.distances, strict=True))
+    assert added["new"] == distances[0], "an equal code has equal noise, also if it is added later"
+    again = SiloNode("north", {"image": Store(tmp_path / "a.index")}, policy, ledger=Ledger(tmp_path / "ledger.sqlite"))
+    assert again.answer(query_of(WORDS, BITS, k=201)).distances == hits_now.distances, "a restart does not draw it anew"
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused", "answered"),
+    [
+        ({"accept_codes": False}, ("code", "vector", None), ("text", "picture", "item")),
+        ({"similar": False}, ("item",), ("text", "code", None)),
+        ({}, (), ("text", "picture", "vector", "code", "item", None)),
+    ],
+)
+def test_queries_are_refused_by_what_they_were_made_from(tmp_path, policy, refused, answered):
+    node = node_at(tmp_path, (0, 1), Policy(**policy))
+    assert all(node.answer(query_of(ZERO, BITS, source=source)).missing_silos for source in refused)
+    assert not any(node.answer(query_of(ZERO, BITS, source=source)).missing_silos for source in answered)
+    if "item" in refused:
+        with pytest.raises(NotPermitted, match="items like an item"):
+            node.code("0")
+    else:
+        assert node.code("0").bits == BITS
+
+
+def test_near_queries_are_limited_before_anything_is_released(tmp_path):
+    node = node_at(tmp_path, (0, 1), Policy(max_near_queries=2, near_bits=4))
+    codes = [np.array([[code]], np.uint16) for code in (0, 1, 3)]
+    answers = [node.answer(query_of(code, BITS, asker="ann")) for code in (*codes, codes[0])]
+    assert [len(hits) for hits in answers] == [2, 2, 0, 2]
+    assert kind_of(answers[2].missing_silos["north"]) == "limited"
+    assert not node.quick, "SQLite may wait, so it needs a thread of its own"
+
+
+def test_codes_on_a_server_are_not_searched_without_their_noise(tmp_path):
+    store = made_up_store(tmp_path / "a.index", WORDS, BITS)
+    server = IndexConfig(backend="pgvector", url_env="NOT_SET")
+    node = SiloNode("north", {"image": store}, Policy(code_noise=0.1), backend=server)
+    assert "code_noise" in node.answer(query_of(WORDS, BITS)).missing_silos["north"]

@@ -10,6 +10,7 @@ from silohash.base.errors import (
     ConflictingOptions,
     DamagedFile,
     LimitReached,
+    NoEffect,
     OutOfRange,
     UnknownName,
     UserError,
@@ -42,6 +43,19 @@ def test_the_default_releases_everything_within_a_thousand_items():
         ({"fields": ("captions",)}, UnknownName, "fields has the unknown name 'captions' (did you mean \"caption\"?)"),
         ({"fields": "caption"}, WrongType, "fields is 'caption'. Set it to a list"),
         ({"fields": [7]}, UnknownName, "fields has the unknown name 7; choose from: caption, labels, preview"),
+        ({"code_noise": 0.5}, OutOfRange, "code_noise is 0.5. Set it to a number of at least 0 and below 0.5"),
+        ({"code_noise": -0.1}, OutOfRange, "code_noise is -0.1"),
+        ({"code_noise": float("nan")}, OutOfRange, "code_noise is nan"),
+        ({"code_noise": True}, OutOfRange, "code_noise is True"),
+        ({"rank_only": 1}, WrongType, "rank_only is 1. Set it to true or false"),
+        ({"accept_codes": "no"}, WrongType, "accept_codes is 'no'"),
+        ({"similar": None}, WrongType, "similar is None"),
+        ({"max_near_queries": 0}, OutOfRange, "max_near_queries is 0"),
+        ({"max_near_queries": 1, "near_bits": -1}, OutOfRange, "near_bits is -1"),
+        ({"near_days": 0}, OutOfRange, "near_days is 0"),
+        ({"near_bits": 3}, NoEffect, "near_bits is set without max_near_queries"),
+        ({"accept_query_content": True, "rank_only": True}, ConflictingOptions, "rank_only = True"),
+        ({"accept_query_content": True, "code_noise": 0.1}, ConflictingOptions, "code_noise = 0.1"),
         ({"modalities": ("sound",)}, UnknownName, "modalities has the unknown name 'sound'; choose from: image, text"),
     ],
 )
@@ -201,3 +215,10 @@ def test_a_list_that_cannot_be_read_is_an_error(tmp_path):
     (tmp_path / "approved.txt").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(DamagedFile, match=r"approved\.txt"):
         Approvals(tmp_path / "approved.txt").ids()
+
+
+def test_a_policy_states_what_it_does_to_distances():
+    assert (Policy().alterations, Policy().needs_ledger) == (None, False)
+    strict = Policy(rank_only=True, code_noise=0.1, distance_step_bits=2)
+    assert (strict.alterations, strict.needs_ledger) == (("rounded", "noised", "ranks"), True)
+    assert Policy(max_near_queries=5).needs_ledger

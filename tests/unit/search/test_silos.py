@@ -85,6 +85,22 @@ def test_one_silo_is_opened_without_the_others(folder: Path) -> None:
         open_node(folder, "south")
 
 
+def test_a_policy_that_needs_a_ledger_keeps_it_in_the_run(folder: Path) -> None:
+    policies, place = folder.parent / "policies", folder.parent / "ledger" / "south.sqlite"
+    policies.mkdir()
+    answers(folder)
+    assert not place.parent.exists()
+    (policies / "south.toml").write_text("rank_only = true\n")
+    place.parent.mkdir()
+    place.write_bytes(b"damaged" * 999)
+    found, missing = answers(folder)
+    assert "north/a" in found
+    assert "ledger" in missing["south"], "without its secret the silo does not release anything"
+    place.unlink()
+    found, missing = answers(folder)
+    assert ("south/a" in found, missing, place.exists()) == (True, {}, True)
+
+
 def test_each_silo_has_its_own_policy(folder: Path) -> None:
     policies = folder.parent / "policies"
     policies.mkdir()

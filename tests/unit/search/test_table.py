@@ -105,6 +105,14 @@ def test_the_table_shows_ranks_where_they_give_the_order():
     assert one_model[-1].startswith("Some silos compared codes only. Hits are ordered by their rank")
 
 
+def test_hits_without_a_distance_show_their_rank():
+    ranked = replace(HITS, distances=(1, None), ranks=(1, 1))
+    assert as_lines(ranked)[1] == "rank 1          far south  item-2"
+    assert as_fields(ranked)[1].split("\t") == ["", "far south", "item-2", "", "", "", "1", ""]
+    assert notes(ranked)[-1].startswith("Some silos release ranks and no distances.")
+    assert "None" not in as_html(ranked)
+
+
 @pytest.mark.parametrize("letter", ["x", "鸚", "e\u0301"])
 def test_long_cells_are_cut_to_the_width_of_a_terminal(letter):
     hits = replace(HITS, payloads=({"caption": letter * 90, "labels": [letter * 70]}, {"caption": "short"}))

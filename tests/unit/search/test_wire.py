@@ -94,6 +94,7 @@ def test_a_query_is_sent_as_a_document_with_these_values():
             "tie_key": b"",
             "asker": "ann",
             "request_id": "7f",
+            "source": "item",
         },
     ],
 )
@@ -105,7 +106,7 @@ def test_a_query_arrives_as_it_was_sent(changes):
     assert arrived.words.dtype == sent.words.dtype
     for name in (
         *("bits", "model_digest", "target", "k", "offset", "radius_bits", "label", "previews", "tie_key"),
-        *("asker", "request_id"),
+        *("asker", "request_id", "source"),
     ):
         assert getattr(arrived, name) == getattr(sent, name), name
 
@@ -323,7 +324,15 @@ def test_hits_are_sent_as_a_document_with_these_values():
     }
 
 
-@pytest.mark.parametrize("changes", [{}, {"limited_silos": {}, "left_out": {}}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"limited_silos": {}, "left_out": {}},
+        {"alterations": ("rounded", "noised")},
+        {"alterations": ("ranks",), "distances": (None,) * 3, "found_by": ((),) * 3, "left_out": {}},
+    ],
+)
 def test_hits_arrive_as_they_were_sent(changes):
     sent = hits(**changes)
     arrived = decode_hits(encode_answer("north", sent), query(), "north")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -119,6 +120,43 @@ def test_a_code_and_an_item_find_what_the_backend_in_one_process_finds(hub: HubB
         found = asyncio.run(hub.similar(first.silo, first.id, options, by))
         assert same(found, asyncio.run(local.similar(first.silo, first.id, options, by)))
         assert (first.silo, first.id) not in zip(found.silos, found.ids, strict=True)
+
+
+def test_a_silo_that_has_left_is_neither_searched_nor_remembered(hub: HubBackend) -> None:
+    asyncio.run(hub.status())
+    hub.keep_silos({"silo-1", "silo-9"})
+    assert set(search(hub, value="red square", k=50).silos) == {"silo-1"}
+    assert [silo.name for silo in asyncio.run(hub.status()).silos] == ["silo-1"]
+    assert not hub._digests("silo-2")
+    with pytest.raises(NotFound):
+        search(hub, value="red square", silos=("silo-2",))
+
+
+def test_silos_are_told_what_a_code_was_made_from(folder: Path) -> None:
+    nodes = open_nodes(Run.open(folder).index_folder)
+
+    def hub_of(policy: Policy) -> HubBackend:
+        stores = {node.name: {store.manifest.modality: store for store in node._stores} for node in nodes}
+        bus = BytesInThreads.of(*(SiloNode(name, held, policy) for name, held in stores.items()))
+        return HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
+
+    hub = hub_of(Policy(accept_codes=False))
+    found = search(hub, value="red square", k=3)
+    assert len(found) == len(search(hub, value=drawn("blue", "frame"), k=3)) == 3
+    alike = asyncio.run(hub.similar(found[0].silo, found[0].id, SearchOptions(k=2)))
+    assert (len(alike), alike.missing_silos) == (2, {})
+    code = nodes[0].code(nodes[0].loaded("image").store.item_ids(nodes[0].loaded("image").index.keys[:1])[0])
+    refused = search(hub, value=code, k=3)
+    assert set(refused.missing_silos) == {node.name for node in nodes}
+    assert "texts and pictures only" in next(iter(refused.missing_silos.values()))
+    closed = hub_of(Policy(similar=False))
+    assert len(search(closed, value=code, k=3)) == 3
+    with pytest.raises(Unavailable, match="does not allow searching for items like an item"):
+        asyncio.run(closed.similar(found[0].silo, found[0].id, SearchOptions(k=2)))
+    hub.close()
+    closed.close()
+    for node in nodes:
+        node.close()
 
 
 def test_items_and_the_state_are_those_of_the_backend_in_one_process(hub: HubBackend, local: LocalBackend) -> None:
@@ -278,8 +316,9 @@ def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(
         asyncio.run(hub.similar(silo, name, SearchOptions(k=2, silos=(silo,), asker="eve")))
     entries = [json.loads(line) for line in logs[silo].path.read_text().splitlines()]
     assert [(entry["request"], entry["asker"]) for entry in entries] == [
-        *(("search", "ann"), ("item", "bob"), ("code", "eve"), ("search", "eve")),
+        *(("search", "ann"), ("item", "bob"), ("code", "eve"), ("search", entries[-1]["asker"])),
     ]
+    assert re.fullmatch("pseudonym-[0-9a-f]{16}", entries[-1]["asker"]), "the code of an item comes without a name"
     assert {entry["request_id"] for entry in entries} == {record.id}
     assert all(begun <= datetime.fromisoformat(entry["time"]) <= datetime.now(UTC) for entry in entries)
     searched, shown, code, _ = entries
@@ -621,6 +660,9 @@ class Made:
     async def silos_with_model(self) -> dict[str, bool]:
         return {f"silo-{number}": number < self.having for number in range(self.silos)}
 
+    def keep_silos(self, silos: Iterable[str]) -> None:
+        self.kept = sorted(silos)
+
     def warm_up(self) -> None:
         self.events.append("warm")
 
@@ -632,7 +674,7 @@ def config(folder: Path, **values: Any) -> HubConfig:
     (folder / "next").mkdir(exist_ok=True)
     (folder / "next" / "config.toml").touch()
     (folder / "config.toml").touch()
-    bus = {"servers": ["tls://nats.example.org:4222"], "key": "hub.key"}
+    bus = {"servers": ["tls://nats.example.org:4222"], "certificate": "hub.pem", "key": "hub.key"}
     silos = {f"silo-{number}": "U" + "ABCD"[number] * 55 for number in range(4)}
     given = {"federation": "f", "run": folder, "bus": bus, "silos": silos, "deadline_seconds": 0.01, **values}
     return HubConfig.model_validate({"next_run": folder / "next", **given})
@@ -741,6 +783,8 @@ def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.Mo
     assert backend.current.name == "next"  # type: ignore[attr-defined]
     backend.reload(lambda: settings)
     assert backend.following is None
+    backend.reload(lambda: settings.model_copy(update={"silos": {"silo-3": ""}}))
+    assert backend.current.kept == ["silo-3"]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")

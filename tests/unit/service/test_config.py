@@ -7,16 +7,18 @@ from silohash.base.errors import InvalidFile, MissingFile, UserError
 from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, MetricsSettings, SiloConfig, host_and_port, is_local, read_config
 
-KEY = "U" + "A" * 55
+SUBJECT = "O=silohash,CN=north"
 SILO = {
     "silo": "north", "federation": "museums", "run": "first",
-    "bus": {"servers": ["tls://nats.example.org:4222"], "key": "north.key", "authority": "ca.pem"},
+    "bus": {
+        "servers": ["tls://nats.example.org:4222"], "certificate": "north.pem", "key": "north.key", "authority": "ca.pem"
+    },
 }  # fmt: skip
 HUB = {
     "federation": "museums", "run": "first",
-    "bus": {"servers": ["tls://nats.example.org:4222"], "key": "/keys/hub.key"},
-    "silos": {"north": KEY},
-    "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem", "certificate_key": "server-key.pem"},
+    "bus": {"servers": ["tls://nats.example.org:4222"], "certificate": "hub.pem", "key": "/keys/hub.key"},
+    "silos": {"north": SUBJECT},
+    "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem", "key": "server.key", "authority": "ca.pem"},
 }  # fmt: skip
 
 
@@ -35,12 +37,12 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert silo.policy == tmp_path / "policies/north.toml"
     assert silo.bus.key == tmp_path / "north.key"
     assert silo.bus.authority == tmp_path / "ca.pem"
-    assert silo.bus.certificate is None
+    assert silo.bus.certificate == tmp_path / "north.pem"
     hub = read_config(write(tmp_path, HUB), HubConfig)
     assert str(hub.bus.key) == "/keys/hub.key"
-    assert hub.nats.certificate == tmp_path / "server.pem"
+    assert (hub.nats.certificate, hub.bus.authority) == (tmp_path / "server.pem", None)
     assert (hub.deadline_seconds, hub.deadline_limits_seconds, hub.deadline_misses) == (5, (0.1, 60), 1)
-    assert hub.silos == {"north": KEY}
+    assert hub.silos == {"north": SUBJECT}
 
 
 def test_a_new_run_is_relative_to_the_file(tmp_path):
@@ -75,7 +77,7 @@ def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
     ("changes", "message"),
     [
         ({"slio": "x"}, r'config.toml is not valid: unknown key "slio" \(did you mean "silo"\?\); the keys'),
-        ({"bus": {"sever": "x"}}, r'unknown key "sever" \(did you mean "servers"\?\); the keys here are: servers, key, '),
+        ({"bus": {"sever": "x"}}, r'unknown key "sever" \(did you mean "servers"\?\); the keys here are: servers, certif'),
         ({"silo": ""}, "silo: field required"),
         ({"items": {"listen": "127.0.0.1:8766"}}, "items.folder: field required"),
         ({"items": {"fodler": "x", "folder": "x"}}, r'unknown key "fodler" \(did you mean "folder"\?\); the keys here are'),
@@ -86,13 +88,12 @@ def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
         ({"federation": "two words"}, "federation: string should match pattern"),
         ({"federation": "a.b"}, "federation: string should match pattern"),
         ({"bus": {"servers": []}}, "bus.servers: tuple should have at least 1 item"),
-        ({"bus": {"servers": ["nats://nats.example.org:4222"]}}, "is not encrypted, which is allowed on this machine only"),
+        ({"bus": {"servers": ["nats://127.0.0.1:4222"]}}, "is not an address such as tls://"),
         ({"bus": {"servers": ["https://nats.example.org:4222"]}}, "is not an address such as tls://"),
         ({"bus": {"servers": ["tls://nats.example.org"]}}, "is not an address such as tls://"),
         ({"bus": {"servers": ["tls://nats.example.org:99999"]}}, "is not an address"),
         ({"bus": {"servers": ["tls://user:password@nats.example.org:4222"]}}, "is not an address such as tls://"),
-        ({"bus": {"servers": ["tls://a:1", "nats://127.0.0.1:1"]}}, "servers mixes tls:// and nats://"),
-        ({"bus": {"certificate": "a.pem"}}, "certificate and certificate_key belong together"),
+        ({"bus": {"certificate_key": "a.key"}}, r'unknown key "certificate_key"'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message):
@@ -103,40 +104,26 @@ def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"silos": {"north": "SUAA"}}, "silos.north: string should match pattern"),
-        ({"silos": {"south": KEY}}, "north and south have the same public key; each silo needs a key of its own"),
+        ({"silos": {"north": ""}}, "silos.north: string should have at least 1 character"),
+        ({"silos": {"south": SUBJECT}}, "north and south have the same subject; each silo needs its own certificate"),
         ({"deadline_seconds": 0}, "deadline_seconds: input should be greater than 0, got 0"),
         ({"deadline_seconds": 601}, "deadline_seconds: input should be less than or equal to 600"),
         ({"deadline_limits_seconds": [0, 5]}, "deadline_limits_seconds.0: input should be greater than 0"),
         ({"deadline_limits_seconds": [9, 5]}, "deadline_limits_seconds must be the shortest and the longest"),
         ({"deadline_misses": -1}, "deadline_misses: input should be greater than or equal to 0"),
-        ({"nats": {"certificate_key": ""}}, "nats.certificate_key"),
         ({"nats": {"listen": "nowhere"}}, "nats.listen: string should match pattern"),
     ],
 )
 def test_what_is_wrong_in_the_file_of_a_hub_is_named(tmp_path, changes, message):
-    if "nats" in changes and "certificate_key" in changes["nats"]:
-        tables = {**HUB, "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem"}}
-        changes, message = {}, "certificate and certificate_key belong together"
-    else:
-        tables = HUB
     with pytest.raises(UserError, match=message):
-        read_config(write(tmp_path, tables, **changes), HubConfig)
+        read_config(write(tmp_path, HUB, **changes), HubConfig)
 
 
-def test_a_server_without_a_certificate_listens_on_this_machine_only(tmp_path):
-    with pytest.raises(InvalidFile):
-        read_config(write(tmp_path, {**HUB, "nats": {"listen": "0.0.0.0:4222"}}), HubConfig)
-    config = read_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222"}}), HubConfig)
-    assert config.nats.certificate is None
-    with pytest.raises(InvalidFile):
-        read_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222", "authority": "ca.pem"}}), HubConfig)
-
-
-def test_connections_are_unencrypted_on_this_machine_only(tmp_path):
-    assert read_config(write(tmp_path, SILO), SiloConfig).bus.encrypted
-    local = write(tmp_path, SILO, bus={"servers": ["nats://127.0.0.1:4222", "nats://[::1]:4222"]})
-    assert not read_config(local, SiloConfig).bus.encrypted
+@pytest.mark.parametrize("name", ["certificate", "key", "authority"])
+def test_a_server_needs_certificates(tmp_path, name):
+    nats = {key: value for key, value in HUB["nats"].items() if key != name}
+    with pytest.raises(InvalidFile, match=f"nats.{name}: field required"):
+        read_config(write(tmp_path, {**HUB, "nats": nats}), HubConfig)
 
 
 def test_a_missing_or_damaged_file_is_explained(tmp_path):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Client, Server
 
-from silohash.base.errors import MissingFile, UnreadableFile
 from silohash.search.bus import late
 from silohash.search.hits import kind_of
 from silohash.service import nats_bus
@@ -25,9 +23,9 @@ from silohash.service.nats_bus import (
     SiloLink,
     next_server,
     register,
-    tls_context,
 )
-from silohash.service.nats_server import Subjects, secret_key
+from silohash.service.nats_server import Subjects
+from silohash.service.tls import tls_context
 from tests.nats import Federation, needs_nats
 from tests.silos import AnswerAfterRead
 
@@ -64,17 +62,14 @@ async def silo_of(federation, silo, responder, *, wait_seconds=60.0, threads=1):
 
 @asynccontextmanager
 async def client_of(federation, member):
-    """Yields a plain client with the key of a member, and the errors that the server reports to it."""
-    errors = []
+    """Yields a plain client with the certificate of a member, and the errors that the server reports to it."""
+    errors, bus = [], (federation.hub if member == "hub" else federation.silo(member)).bus
 
     async def note(error):
         errors.append(str(error))
 
     client = Client()
-    await client.connect(
-        f"tls://127.0.0.1:{federation.port}", nkeys_seed_str=secret_key(federation.folder / f"{member}.key"),
-        tls=tls_context(federation.hub.bus), error_cb=note,
-    )  # fmt: skip
+    await client.connect(f"tls://127.0.0.1:{federation.port}", tls=tls_context(bus), error_cb=note)
     try:
         yield client, errors
     finally:
@@ -310,26 +305,6 @@ def test_a_silo_cannot_ask_another(federation):
     assert any("permissions violation for publish" in error.lower() for error in asyncio.run(ask()))
 
 
-def test_a_member_with_an_unknown_key_gets_no_connection(federation, tmp_path):
-    other = Federation(tmp_path, "north")
-
-    async def connect():
-        async with hub_of(federation, key=other.hub.bus.key) as bus:
-            return await bus.ask({"north": b"x"}, 0.1)
-
-    assert asyncio.run(connect()).reasons == {"north": NO_BUS}
-
-
-def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(federation, tmp_path):
-    other = Federation(tmp_path, "north")
-
-    async def connect():
-        async with hub_of(federation, authority=other.folder / "ca.pem") as bus:
-            return await bus.ask({"north": b"x"}, 0.1)
-
-    assert asyncio.run(connect()).reasons == {"north": NO_BUS}
-
-
 def test_a_server_without_encryption_is_not_trusted(tmp_path):
     federation = Federation(tmp_path, "north")
     text = (tmp_path / "nats.conf").read_text()
@@ -348,19 +323,6 @@ def test_a_server_without_encryption_is_not_trusted(tmp_path):
         connected, replies = asyncio.run(connect())
     assert not connected
     assert replies.reasons == {"north": NO_BUS}
-
-
-def test_members_show_their_certificates_if_the_server_requires_them(tmp_path):
-    async def ask(federation):
-        async with hub_of(federation) as bus, silo_of(federation, "north", echo("north")):
-            replies = await bus.ask({"north": b"1"}, 60)
-        async with hub_of(federation, certificate=None, certificate_key=None) as bus:
-            return replies, await bus.ask({"north": b"1"}, 0.1)
-
-    with Federation(tmp_path, "north", mutual=True) as federation:
-        with_certificate, without = asyncio.run(ask(federation))
-    assert with_certificate.answers == {"north": b"north: 1"}
-    assert without.reasons == {"north": NO_BUS}
 
 
 def test_all_members_connect_again_after_the_server_was_killed(tmp_path, patient):
@@ -455,17 +417,6 @@ def test_waits_between_attempts_grow_up_to_a_limit():
     waits = {next_server(many, {})[1] for _ in range(20)}
     assert all(LONGEST_WAIT_SECONDS / 2 <= wait <= LONGEST_WAIT_SECONDS for wait in waits)
     assert len(waits) > 1
-
-
-def test_certificates_are_checked(federation, tmp_path):
-    context = tls_context(federation.hub.bus)
-    assert context.verify_mode == ssl.CERT_REQUIRED
-    assert context.check_hostname
-    with pytest.raises(MissingFile, match=r"none\.pem"):
-        tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "none.pem"}))
-    (tmp_path / "text.pem").write_text("text")
-    with pytest.raises(UnreadableFile, match=r"text\.pem"):
-        tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "text.pem"}))
 
 
 def test_a_quick_silo_answers_in_the_thread_of_the_connection(federation):

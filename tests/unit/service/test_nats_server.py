@@ -1,45 +1,14 @@
 from __future__ import annotations
 
 import json
-import stat
 import subprocess
 
-import nkeys
 import pytest
 
-from silohash.base.errors import AlreadyExists, MissingFile, RepeatedValue, SettingNeeded, WrongKindOfFile
-from silohash.service.nats_server import Subjects, new_key, public_key, secret_key, server_config, token
+from silohash.base.certificates import subject
+from silohash.base.errors import RepeatedValue, SettingNeeded
+from silohash.service.nats_server import Subjects, server_config, token
 from tests.nats import SERVER, Federation, needs_nats
-
-
-def test_a_new_key_is_secret_and_gives_its_public_key(tmp_path):
-    path = tmp_path / "keys" / "north.key"
-    public = new_key(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert public == public_key(path)
-    assert public.startswith("U")
-    assert len(public) == 56
-    pair = nkeys.from_seed(bytearray(secret_key(path), "ascii"))
-    assert pair.public_key.decode() == public
-    with pytest.raises(AlreadyExists):
-        new_key(path)
-    assert public_key(path) == public
-    assert new_key(tmp_path / "other.key") != public
-
-
-@pytest.mark.parametrize("content", [b"", b"SUsecret", b"\xff\xfe", b"UAAA"])
-def test_a_file_without_a_key_is_refused_without_repeating_it(tmp_path, content):
-    path = tmp_path / "north.key"
-    path.write_bytes(content)
-    with pytest.raises(WrongKindOfFile) as error:
-        secret_key(path)
-    assert "secret\n" not in str(error.value)
-    assert "SUsecret" not in str(error.value)
-
-
-def test_a_missing_key_is_explained(tmp_path):
-    with pytest.raises(MissingFile, match=r"north.key.*missing"):
-        secret_key(tmp_path / "north.key")
 
 
 def test_subjects_name_the_federation_and_the_silo():
@@ -74,23 +43,23 @@ def test_names_become_single_parts_of_subjects():
 @pytest.mark.whole_run
 @needs_nats
 def test_the_server_accepts_the_config(tmp_path):
-    federation = Federation(tmp_path, "north", 'it\'s "quoted"', mutual=True)
+    silo = 'it\'s "quoted"'
+    federation = Federation(tmp_path, "north", silo)
     done = subprocess.run([SERVER, "-t", "-c", tmp_path / "nats.conf"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     text = server_config(federation.hub)
     for secret in tmp_path.glob("*.key"):
         assert secret.read_text().strip() not in text
-    for key in federation.keys.values():
-        assert json.dumps(key) in text
-    assert "verify: true" in text
+    for name in ("hub", "north", silo):
+        assert json.dumps(subject(name)) in text
+    assert "verify_and_map: true" in text
     assert "max_payload: 8388608" in text
 
 
-def test_the_config_needs_a_table_and_different_keys(tmp_path):
+def test_the_config_needs_a_table_and_different_subjects(tmp_path):
     federation = Federation(tmp_path, "north")
     with pytest.raises(SettingNeeded):
         server_config(federation.hub.model_copy(update={"nats": None}))
-    same = federation.hub.model_copy(update={"silos": {"north": federation.keys["hub"]}})
+    same = federation.hub.model_copy(update={"silos": {"north": subject("hub")}})
     with pytest.raises(RepeatedValue):
         server_config(same)
-    assert "verify: false" in server_config(federation.hub)

@@ -6,16 +6,14 @@ import stat
 from pathlib import Path
 
 import pytest
-import trustme
 
+from silohash.base.certificates import AUTHORITY, Authority, member_findings, new_key, subject, subject_of
 from silohash.base.errors import (
     AlreadyExists,
     InvalidName,
     MissingFile,
-    NoEffect,
     NotIndexed,
     RepeatedValue,
-    SettingNeeded,
     UserError,
     WrongAddress,
 )
@@ -23,8 +21,8 @@ from silohash.index.listing import is_indexed, read_listing
 from silohash.run.folder import Run
 from silohash.search.silos import open_node
 from silohash.service.config import HubConfig, SiloConfig, read_config
-from silohash.service.nats_server import public_key, server_config
-from silohash.service.new_federation import ServerSettings, commands, write_federation
+from silohash.service.nats_server import server_config
+from silohash.service.new_federation import commands, listen, write_federation
 from tests.runs import silohash
 from tests.served import served_run
 
@@ -46,29 +44,16 @@ def folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.fixture
-def certificates(tmp_path: Path) -> ServerSettings:
-    authority = trustme.CA()
-    issued = authority.issue_cert("nats.example.org")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "certificate.pem")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return ServerSettings(
-        address="tls://nats.example.org:4443",
-        certificate=tmp_path / "certificate.pem",
-        certificate_key=tmp_path / "key.pem",
-        authority=tmp_path / "ca.pem",
-    )
-
-
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
 def test_each_member_has_a_folder_with_what_it_needs(folder: Path) -> None:
-    assert names(folder) == {"hub", "nats", "silo-1", "silo-2", "Musée d'Orsay"}
-    assert names(folder / "nats") == {"nats.conf"}
-    assert names(folder / "hub") == {"hub.toml", "hub.key", "run"}
+    assert names(folder) == {"authority", "hub", "nats", "silo-1", "silo-2", "Musée d'Orsay"}
+    assert names(folder / "authority") == {"authority.pem", "authority-key.pem"}
+    assert names(folder / "nats") == {"nats.conf", "server.pem", "server.key", "authority.pem"}
+    assert names(folder / "hub") == {"hub.toml", "hub.pem", "hub.key", "authority.pem", "run"}
+    assert names(folder / "silo-1") == {"silo.toml", "silo.pem", "silo.key", "authority.pem", "run"}
     shared = {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "model"}
     assert names(folder / "hub" / "run") == names(folder / "Musée d'Orsay" / "run") == shared
     assert names(folder / "silo-1" / "run") == shared | {"index"}
@@ -85,57 +70,78 @@ def test_each_member_has_a_folder_with_what_it_needs(folder: Path) -> None:
 
 def test_the_files_fit_each_other(folder: Path) -> None:
     hub = read_config(folder / "hub" / "hub.toml", HubConfig)
-    assert (hub.federation, hub.bus.servers) == ("museums", ("nats://127.0.0.1:4222",))
+    assert (hub.federation, hub.bus.servers) == ("museums", ("tls://127.0.0.1:4222",))
     assert [*hub.silos] == ["silo-1", "silo-2", "Musée d'Orsay"]
-    for silo, key in hub.silos.items():
+    for silo, known_as in hub.silos.items():
         config = read_config(folder / silo / "silo.toml", SiloConfig)
         assert (config.silo, config.federation, config.run) == (silo, "museums", folder / silo / "run")
         assert config.bus.servers == hub.bus.servers
-        assert public_key(config.bus.key) == key
+        assert known_as == subject_of(config.bus.certificate) == subject(silo)
+        assert all(finding.good for finding in member_findings(config.bus.certificate, config.bus.authority, ""))
         assert stat.S_IMODE(config.bus.key.stat().st_mode) == 0o600
-    assert (folder / "nats" / "nats.conf").read_text() == server_config(hub)
+        assert config.training is None
+    assert (folder / "nats" / "nats.conf").read_text() == server_config(hub, beside=folder / "nats")
     assert 'listen: "127.0.0.1:4222"' in server_config(hub)
 
 
 def test_the_commands_start_every_member(folder: Path) -> None:
-    assert commands(Path("a b"), ["north"], ServerSettings()) == [
-        "nats-server -c 'a b/nats/nats.conf'",
+    assert commands(Path("a b"), ["north"]) == [
+        "cd 'a b/nats' && nats-server -c nats.conf",
         "silohash silo 'a b/north/silo.toml'",
         "silohash hub 'a b/hub/hub.toml'",
     ]
-    secure = ServerSettings(address="tls://nats.example.org:4222")
-    assert commands(Path("a"), [], secure)[0] == "cd a/nats && nats-server -c nats.conf"
 
 
-def test_certificates_are_copied_and_can_be_moved(run: Run, tmp_path: Path, certificates: ServerSettings) -> None:
+def test_the_folder_of_the_server_can_be_moved(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "far"
-    assert write_federation(run, folder, silos=(), server=certificates) == ["silo-1", "silo-2"]
+    assert write_federation(run, folder, silos=(), server="tls://nats.example.org:4443") == ["silo-1", "silo-2"]
     written = (folder / "nats" / "nats.conf").read_text()
     assert 'listen: "0.0.0.0:4443"' in written
     assert 'cert_file: "server.pem"' in written
-    assert 'key_file: "server-key.pem"' in written
+    assert 'key_file: "server.key"' in written
+    assert 'ca_file: "authority.pem"' in written
     assert str(tmp_path) not in written
-    key = folder / "nats" / "server-key.pem"
-    assert key.read_bytes() == (tmp_path / "key.pem").read_bytes()
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "nats" / "server.key").stat().st_mode) == 0o600
+    assert subject_of(folder / "nats" / "server.pem") == subject("nats.example.org")
     hub = read_config(folder / "hub" / "hub.toml", HubConfig)
     assert f'cert_file: "{folder.resolve() / "nats" / "server.pem"}"' in server_config(hub)
-    for config in (hub, read_config(folder / "silo-1" / "silo.toml", SiloConfig)):
-        assert config.bus.authority is not None
-        assert config.bus.authority.read_bytes() == (tmp_path / "ca.pem").read_bytes()
+
+
+def test_silos_have_the_certificates_of_their_kits(run: Run, tmp_path: Path) -> None:
+    """One silo has a kit there, and another not."""
+    authority, startup = Authority.new(), tmp_path / "kits" / "silo-1" / "startup"
+    authority.save(tmp_path / "kits" / "authority")
+    key = new_key(startup / "client.key")
+    (startup / "client.crt").write_bytes(authority.signed(key.public_key(), "silo-1"))
+    (startup / "rootCA.pem").write_bytes((tmp_path / "kits" / "authority" / AUTHORITY).read_bytes())
+    folder = tmp_path / "search"
+    write_federation(run, folder, silos=(), kits=tmp_path / "kits")
+    assert names(folder) == {"hub", "nats", "silo-1", "silo-2"}, "the authority stays with the kits"
+    assert names(folder / "silo-1") == {"silo.toml", "run"}, "there is one secret key for both"
+    silo = read_config(folder / "silo-1" / "silo.toml", SiloConfig)
+    assert silo.training is not None
+    assert silo.training.resolve() == startup.parent.resolve()
+    assert silo.bus.certificate.resolve() == (startup / "client.crt").resolve()
+    assert not Path((folder / "silo-1" / "silo.toml").read_text().partition('training = "')[2]).is_absolute()
+    other = read_config(folder / "silo-2" / "silo.toml", SiloConfig)
+    assert (other.training, names(folder / "silo-2")) == (
+        None, {"silo.toml", "silo.pem", "silo.key", "authority.pem", "run"},
+    )  # fmt: skip
+    for config in (silo, other, read_config(folder / "hub" / "hub.toml", HubConfig)):
+        assert all(finding.good for finding in member_findings(config.bus.certificate, config.bus.authority, ""))
 
 
 @pytest.mark.parametrize(
-    ("address", "listen"),
+    ("address", "listens"),
     [
         ("tls://127.0.0.1:4222", "127.0.0.1:4222"),
         ("tls://[::1]:4222", "[::1]:4222"),
-        ("nats://localhost:5000", "localhost:5000"),
+        ("tls://localhost:5000", "localhost:5000"),
         ("tls://nats:4222", "0.0.0.0:4222"),
     ],
 )
-def test_a_server_for_this_machine_does_not_listen_to_others(address: str, listen: str) -> None:
-    assert ServerSettings(address=address).listen == listen
+def test_a_server_for_this_machine_does_not_listen_to_others(address: str, listens: str) -> None:
+    assert listen(address) == listens
 
 
 @pytest.mark.parametrize(
@@ -146,18 +152,11 @@ def test_a_server_for_this_machine_does_not_listen_to_others(address: str, liste
         ({"silos": ["north", "North"]}, RepeatedValue, None),
         ({"silos": ["n\u00f6rth", "no\u0308rth"]}, RepeatedValue, None),
         ({"name": "two words"}, InvalidName, r"two.*words"),
-        ({"server": ServerSettings(address="nats://example.org:4222")}, WrongAddress, "encrypted"),
-        ({"server": ServerSettings(address="tls://nats:4222")}, SettingNeeded, "--certificate"),
-        ({"server": ServerSettings(authority=Path("ca.pem"))}, NoEffect, None),
-        (
-            {
-                "server": ServerSettings(
-                    address="tls://nats:4222", certificate=Path("no.pem"), certificate_key=Path("no-key.pem")
-                )
-            },
-            MissingFile,
-            r"no\.pem.*missing",
-        ),
+        ({"silos": ["Authority"]}, InvalidName, "Authority"),
+        ({"silos": ["a=b"]}, InvalidName, "a=b"),
+        ({"server": "nats://127.0.0.1:4222"}, WrongAddress, "tls://"),
+        ({"server": "tls://nats"}, WrongAddress, "--server"),
+        ({"kits": Path("none")}, MissingFile, r"none.*missing"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(
@@ -189,7 +188,7 @@ def test_the_command_prints_what_to_do_next(run: Run, tmp_path: Path) -> None:
     assert f"silohash index {tmp_path / 'new' / 'north' / 'run'} ARCHIVE --name north" in done.err
     assert "Index the items of silo-1" not in done.err
     assert [line.split()[:2] for line in done.out.splitlines()] == [
-        ["nats-server", "-c"], ["silohash", "silo"], ["silohash", "silo"], ["silohash", "hub"]
+        ["cd", str(tmp_path / "new" / "nats")], ["silohash", "silo"], ["silohash", "silo"], ["silohash", "hub"]
     ]  # fmt: skip
     again = silohash("federation", "init", run.folder, tmp_path / "new")
     assert again.code == 2

@@ -67,6 +67,13 @@ def test_every_table_and_figure_of_the_papers_is_there_once():
         assert set(found[paper].values()) == {1}
 
 
+@pytest.mark.parametrize(
+    "key", [key for key, table in STUDIES.items() if any("figure" in n for n in table.item.covers)]
+)
+def test_a_study_draws_the_figures_that_it_covers(key):
+    assert STUDIES[key].study().figures
+
+
 def test_every_file_beside_the_papers_belongs_to_an_item(recipes):
     studies = {table.study_path.name for table in STUDIES.values()}
     figures = {f"{key.replace('/', '-')}.csv" for key in PRINTED}

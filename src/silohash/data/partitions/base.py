@@ -25,6 +25,7 @@ from silohash.base.errors import (
     NothingUsable,
     PairsNeeded,
     TooFew,
+    UnknownName,
     UserError,
     WrongChoice,
     WrongType,
@@ -69,7 +70,7 @@ LACKING: Mapping[str, str] = {"missing_image": "pictures", "missing_text": "text
 
 SHARED_DEFAULTS: Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
 
-OPTIONAL: Settings = {"bootstrap": "", "separate_queries": False}
+OPTIONAL: Settings = {"bootstrap": "", "separate_queries": False, "without": (), "without_items": 0}
 """Settings of every kind that a partition records only if they are given."""
 
 
@@ -276,7 +277,9 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
             without knowing which belong together). Shares are rounded, to at least one silo if above 0. A silo is
             affected by one of the three at most. With ``bootstrap = "train"`` or ``"database"``, a silo trains on a random
             sample of its items of that split, drawn with replacement and as large as the split, so on 63 % of them, some
-            several times. With ``separate_queries``, the proportions of the queries are drawn independently.
+            several times. With ``separate_queries``, the proportions of the queries are drawn independently. Silos named
+            in ``without`` are left out with their items after the division, and ``without_items`` notes how many items
+            the archive itself has lost; `silohash retrain` sets both.
 
     Returns:
         A partition in which every item is in exactly one silo (``nested``: in at least one).
@@ -299,7 +302,20 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     names = names or tuple(f"silo-{number}" for number in range(1, len(parts) + 1))
     held = tuple(SiloRows(name, rows) for name, rows in zip(names, parts, strict=True))
     digest = digest_arrays({"ids": archive.ids})
-    return _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
+    return _left(_without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive))
+
+
+def _left(whole: Partition) -> Partition:
+    """Return a partition without the silos that its settings leave out."""
+    out, lost = whole.params.get("without", ()), whole.params.get("without_items", 0)
+    if not isinstance(out, list | tuple) or not isinstance(lost, int):
+        raise WrongType("[partition] without must be a list of names of silos, and without_items a number of items.")
+    names = [silo.name for silo in whole.silos]
+    # A silo of a column does not exist any more if the archive has lost its items.
+    unknown = [name for name in map(str, out) if name not in names and whole.kind != "column"]
+    if unknown or all(name in out for name in names):
+        raise UnknownName(f"[partition] without is {out!r}. Give a list of some of the silos {', '.join(names)}.")
+    return replace(whole, silos=tuple(silo for silo in whole.silos if silo.name not in out))
 
 
 def _check_separate_queries(name: str, kind: Kind | OverlappingKind, settings: Settings) -> None:

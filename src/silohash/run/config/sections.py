@@ -404,6 +404,10 @@ class RunConfig(Section):
         """
         return digest_json(self._deciding())[:12]
 
+    def shared_digest(self) -> str:
+        """Return a digest of what all machines of a run have in common: everything but the data, 12 hexadecimal digits."""
+        return digest_json({name: value for name, value in self._deciding().items() if name != "data"})[:12]
+
     def _deciding(self) -> dict[str, Any]:
         value = self.to_json()
         for name in EXECUTION_KEYS:

@@ -86,7 +86,8 @@ class Card:
         source: Address of its picture, or a data URL; empty without a picture.
         small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
         tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
-        near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
+        near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs); None without a
+            distance.
     """
 
     address: str
@@ -96,7 +97,7 @@ class Card:
     small: bool = True
     tiny: bool = False
     distance: str = ""
-    near: int = 0
+    near: int | None = None
     found_by: str = ""
 
 
@@ -170,14 +171,16 @@ def _card(item: Hit | Item, badge: Badge) -> Card:
 
 
 def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
-    near, found_by = closeness(hit.distance_bits, bits), FOUND_BY.get(hit.found_by, "")
+    near = None if hit.distance_bits is None else closeness(hit.distance_bits, bits)
+    found_by = FOUND_BY.get(hit.found_by, "")
     return replace(_card(hit, badge), distance=_place(hit), near=near, found_by=found_by)
 
 
 def _place(hit: Hit) -> str:
     if hit.rank is not None:
         return f"rank {hit.rank}"
-    return bits_in_words(hit.distance_bits) if hit.score is None else f"score {hit.score:.3f}"
+    distance = "" if hit.distance_bits is None else bits_in_words(hit.distance_bits)
+    return distance if hit.score is None else f"score {hit.score:.3f}"
 
 
 def example_cards(status: FederationStatus) -> list[Card]:
@@ -325,6 +328,7 @@ def _notes(hits: Hits) -> list[str]:
         notes.append(str(hits.unread))
     if not hits.comparable:
         reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
+        reason = reason if hits.has_distances else "Some silos release ranks only"
         notes.append(f"{reason}, so results are ordered by their rank within each silo.")
     return notes
 

@@ -131,14 +131,21 @@ class HitDocument(TypedDict):
     id: str
     silo: str
     distance_bits: Annotated[
-        int, Field(description="Number of bits in which the codes of the query and of the item differ.")
+        int | None,
+        Field(
+            description="Number of bits in which the codes of the query and of the item differ; null if its silo releases "
+            "ranks only."
+        ),
     ]
     score: Annotated[
         float | None,
         Field(description="Score of the item with the query, if the model scores pairs; higher is better."),
     ]
     rank: Annotated[
-        int | None, Field(description="Rank within its silo, if silos use different models or only some score.")
+        int | None,
+        Field(
+            description="Rank within its silo, if silos use different models, or only some score or release distances."
+        ),
     ]
     found_by: Annotated[tuple[Modality, ...], Field(description="The sides of the item at this distance.")]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]

@@ -152,13 +152,18 @@ async def picture(
 
 @router.get("/item")
 async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> HTMLResponse:
-    """Show one item, and the items most similar to it."""
+    """Show one item. If the address has ``by``, its code is sent to all silos, and the most similar items are shown."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, name, asker=who))
     form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
-    return _item_page(status, found, form, by or found.modalities[0], hits, who)
+    hits, message = None, ""
+    if by is not None:
+        try:
+            hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
+        except UserError as error:
+            message = str(error)
+    return _item_page(status, found, form, by, hits, who, message)
 
 
 @router.get("/federation")
@@ -229,7 +234,13 @@ def _search_page(
 
 
 def _item_page(
-    status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits, who: str
+    status: FederationStatus,
+    found: Item,
+    form: SearchForm,
+    by: Modality | None,
+    hits: Hits | None,
+    who: str,
+    message: str,
 ) -> HTMLResponse:
     known = cards.badges(silo.name for silo in status.silos)
     source, small = cards.picture_address(found, SIZES[-1])
@@ -249,10 +260,13 @@ def _item_page(
         small=small,
         tiny=small and cards.is_tiny(source),
         sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
-        targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS],
-        cards=cards.hit_cards(hits, status),
-        summary=summarized(hits, form, asked=len(status.silos)),
-        by=words[by],
+        targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS]
+        if by
+        else [],
+        cards=[] if hits is None else cards.hit_cards(hits, status),
+        summary=None if hits is None else summarized(hits, form, asked=len(status.silos)),
+        by=words[by] if by else "",
+        message=message,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+import ssl
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from silohash.base.certificates import Finding, member_findings
 from silohash.base.errors import NotAKit, UserError
 from silohash.base.files import write_text
 from silohash.base.forms import reading
@@ -26,14 +28,14 @@ STARTUP, LOCAL = "startup", "local"
 SERVER_FILE, CLIENT_FILE, ADMIN_FILE = "fed_server.json", "fed_client.json", "fed_admin.json"
 """Files in ``startup`` of the kits that FLARE connects: those of the server, of a silo, and of whoever starts runs."""
 
-ORGANIZATION = "silohash"
-"""Name that FLARE asks for in each kit."""
-
 ENGINE = "NVIDIA FLARE connects, which is the only engine across machines"
 """Ending of a sentence about a folder that is not a kit."""
 
 SITE_FILE = "silohash.toml"
 """The silo's own file, in the folder ``local`` of its kit, which no run can change."""
+
+SILOS_FILE = "local/silos.json"
+"""File in the kit of whoever starts runs, with the names of all silos."""
 
 SITE_TEMPLATE = """\
 # The silo {name} in training.
@@ -70,20 +72,13 @@ def write_site(kit: Path, name: str, key: SiloKey | None) -> None:
         key.save(kit / LOCAL / KEY)
 
 
-CERTIFICATE = "server.crt"
-"""The server's certificate, which no other member has."""
+CERTIFICATES, ROOT = ("server.crt", "client.crt"), "rootCA.pem"
+"""The certificates in ``startup``: that of the server or of another member, and that of the authority."""
 
-WARNING_DAYS = 30
+NEW_KITS = "Make new kits: silohash federation kits"
 CONNECT_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check of a kit, and whether the kit can be used as far as this is concerned."""
-
-    subject: str
-    text: str
-    good: bool
+REFUSAL_SECONDS = 1.0
+"""How long a server may take to refuse a certificate. With TLS 1.3 it does so after the handshake."""
 
 
 def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
@@ -95,44 +90,47 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
     if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
         raise NotAKit(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
-    found = list(certificates(kit, now))
-    if not (startup / CERTIFICATE).exists():
-        found.append(_server(startup))
+    found = [*certificates(kit, now), *server(kit)]
     if site.exists():
         found.append(_data(site))
     return found
 
 
-def certificates(kit: Path, now: datetime | None = None) -> Iterator[Finding]:
-    """Yield whether the certificates of a kit are valid, and for how long. The arguments are those of `check_kit`."""
-    # Kits are made and read without this package, which only the extra for training has.
-    from cryptography.x509 import load_pem_x509_certificate
-
-    startup, now = kit / STARTUP, now or datetime.now(UTC)
-    for path in sorted([*startup.glob("*.crt"), *startup.glob("*.pem")]):
-        with reading(path, remedy="Make new kits."):
-            certificate = load_pem_x509_certificate(path.read_bytes())
-        left = (certificate.not_valid_after_utc - now).days
-        until = f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
-        if now < certificate.not_valid_before_utc:
-            begin = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-            yield Finding(
-                path.name, f"valid from {begin}, and the clock of this machine is before that. Set it.", False
-            )
-        elif left < WARNING_DAYS:
-            yield Finding(path.name, f"{until}, {left} days from now. Make new kits: silohash federation kits", False)
-        else:
-            yield Finding(path.name, until, True)
+def certificates(kit: Path, now: datetime | None = None) -> list[Finding]:
+    """Return whether the certificates of a kit are valid and fit each other. The arguments are those of `check_kit`."""
+    startup = kit / STARTUP
+    return [
+        finding
+        for name in CERTIFICATES
+        if (startup / name).exists()
+        for finding in member_findings(startup / name, startup / ROOT, NEW_KITS, now)
+    ]
 
 
-def _server(startup: Path) -> Finding:
-    """Return whether the server can be reached."""
+def server(kit: Path) -> list[Finding]:
+    """Return whether the server of a kit can be reached, and the two accept each other's certificates; empty for its own."""
+    startup = kit / STARTUP
+    if (startup / CERTIFICATES[0]).exists():
+        return []
     host, port = _address(startup)
+    context = ssl.create_default_context(cafile=startup / ROOT)
+    context.check_hostname = False
+    context.load_cert_chain(startup / CERTIFICATES[1], startup / "client.key")
     try:
-        with socket.create_connection((host, port), CONNECT_SECONDS):
-            return Finding("server", f"{host}:{port} can be reached", True)
+        with (
+            socket.create_connection((host, port), CONNECT_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            secure.settimeout(REFUSAL_SECONDS)
+            with suppress(TimeoutError):  # the server waits for a request
+                secure.recv(1)
+    except ssl.SSLError as error:
+        text = f"{host}:{port} and this kit have certificates of different authorities ({error.reason}). {NEW_KITS}"
+        return [Finding("authority", text, False)]
     except OSError as error:
-        return Finding("server", f"{host}:{port} cannot be reached ({error}). Start it: silohash server KIT", False)
+        text = f"{host}:{port} cannot be reached ({error}). Start it: silohash server KIT"
+        return [Finding("server", text, False)]
+    return [Finding("server", f"{host}:{port} can be reached", True)]
 
 
 def _address(startup: Path) -> tuple[str, int]:

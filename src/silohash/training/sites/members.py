@@ -8,20 +8,34 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from silohash.base.certificates import ORGANIZATION, Finding
 from silohash.base.errors import NotAKit
 from silohash.base.files import explaining_disk_errors, write_json
 from silohash.base.types import Notify
-from silohash.training.sites.kits import CLIENT_FILE, ENGINE, LOCAL, ORGANIZATION, SERVER_FILE, SITE_FILE, STARTUP
+from silohash.training.sites.kits import (
+    CLIENT_FILE,
+    ENGINE,
+    LOCAL,
+    SERVER_FILE,
+    SITE_FILE,
+    STARTUP,
+    certificates,
+    server,
+)
 from silohash.training.sites.settings import read_site_settings
 
 ERRORS = "errors.txt"
 POLL_SECONDS = 0.5
 RESTART_SECONDS = 3.0
 STOP_SECONDS = 20.0
+
+ENDING = ("/bin/sh", "-c", "trap '' TERM; read -r _; kill -KILL 0")
+"""The first process of the group of a member's process. When the pipe to it is closed, it kills the group. That also happens
+when this process is killed, so that the member's process does not outlive it. FLARE's processes of jobs notice its end."""
 
 LOG = "log.txt"
 """File in the folder of the kit to which FLARE writes its log."""
@@ -85,20 +99,23 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     stopped, command = stopped or threading.Event(), command_of(kit)
     environment = {**SLOW_LINKS, **os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     logs = f"{kit / LOG} and {kit / ERRORS}"
+    _tell(certificates(kit), notify)
+    threading.Thread(target=lambda: _tell(server(kit), notify), daemon=True).start()
     notify(f"{kit.name} runs. Its log is in {logs}.")
     while not stopped.is_set():
         with explaining_disk_errors(kit):
             errors = (kit / ERRORS).open("ab")
-        with errors:
+        with errors, subprocess.Popen(ENDING, stdin=subprocess.PIPE, process_group=0) as group:
             process = subprocess.Popen(
-                command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=errors
-            )
-        try:
-            while process.poll() is None and not stopped.wait(POLL_SECONDS):
-                pass
-        except KeyboardInterrupt:
-            stopped.set()
-        _end(process)
+                command, cwd=kit, env=environment, process_group=group.pid, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=errors,
+            )  # fmt: skip
+            try:
+                while process.poll() is None and not stopped.wait(POLL_SECONDS):
+                    pass
+            except KeyboardInterrupt:
+                stopped.set()
+            _end(process, group.pid)
         if not stopped.is_set():
             notify(
                 f"The process ended with exit status {process.returncode}. It is started again. The reason is in {logs}."
@@ -126,11 +143,18 @@ def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
         thread.join()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and everything that it started."""
+def _tell(findings: Iterable[Finding], notify: Notify) -> None:
+    """Report what is wrong with certificates, or soon will be. A server that is not there yet is no fault."""
+    for finding in findings:
+        if not finding.good and finding.subject != "server":
+            notify(f"{finding.subject}: {finding.text}")
+
+
+def _end(process: subprocess.Popen[bytes], group: int) -> None:
+    """End a process and everything in its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            os.killpg(process.pid, number)
+            os.killpg(group, number)
             process.wait(STOP_SECONDS)
         except ProcessLookupError:
             return

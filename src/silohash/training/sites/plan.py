@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from silohash import features
-from silohash.base.errors import ModalityNeeded, NotSupported, SilosDiffer
+from silohash import __version__, features
+from silohash.base.errors import ModalityNeeded, NotSupported, OtherVersion, SilosDiffer
 from silohash.base.forms import reading
 from silohash.base.names import canonical, one_spelling, tidy
 from silohash.base.types import MODALITIES, Arrays, Modality, Rows
+from silohash.base.visible import visible
 from silohash.data.archive import Archive
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer, add_statistics
@@ -32,6 +33,7 @@ from silohash.models.backbones import published_weights
 from silohash.run.config.exchange import objections_to_private_silos
 from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.objections import objections_to_silos
+from silohash.run.config.sections import RunConfig
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
 from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
@@ -51,6 +53,33 @@ def read_message(path: Path) -> Message:
     with reading(path, missing="The server has not announced this run here. Start the run again."):
         content = path.read_bytes()
     return Message.decode(content)
+
+
+def check_version(version: str, sender: str) -> None:
+    """Check that whoever announced a run has the version of silohash that is installed here.
+
+    Raises:
+        UserError: If it has another one.
+    """
+    if version != __version__:
+        raise OtherVersion(
+            f"silohash has the version {__version__} here, and {visible(version or 'none')} at {sender}. Install the same "
+            "version everywhere."
+        )
+
+
+def check_digest(digest: str, config: RunConfig, sender: str) -> None:
+    """Check that the config of a run means the same here as at whoever announced it.
+
+    Raises:
+        UserError: If it does not, for example because packages that add methods differ.
+    """
+    own = config.shared_digest()
+    if digest != own:
+        raise SilosDiffer(
+            f"The config has the digest {own} here, and {visible(digest or 'none')} at {sender}. Install the same version "
+            "of silohash and of packages that add methods everywhere."
+        )
 
 
 def check_separable(resolved: ResolvedConfig) -> None:

@@ -36,7 +36,15 @@ from silohash.training.experiment import environment, save_model
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.budget import KEY
 from silohash.training.privacy.training import stored_key
-from silohash.training.sites.plan import PLAN, Plan, check_separable, described, read_message
+from silohash.training.sites.plan import (
+    PLAN,
+    Plan,
+    check_digest,
+    check_separable,
+    check_version,
+    described,
+    read_message,
+)
 from silohash.training.sites.settings import SiteSettings, check_run_name, read_site_settings
 from silohash.training.updates.encryption import SiloKey
 from silohash.training.worker import Worker, set_threads
@@ -46,6 +54,7 @@ ANNOUNCED, NOISE = "announced.safetensors", "noise.safetensors"
 FILES = (*NETWORK_FILES, "vocabulary", "vectors", "parses")
 """Options of features that hold the path of a file. A model can also be the name of a published one."""
 
+SERVER = "the server"
 SITES = "sites"
 """Kind of the partition of items that silos on other machines hold."""
 
@@ -141,9 +150,10 @@ class Announced:
         """Read a task of the kind ``describe``.
 
         Raises:
-            UserError: If the config is not valid here, asks for a download or a file that the silo does not permit, or the
-                task is that of another silo.
+            UserError: If the config is not valid or has another digest here, asks for a download or a file that the silo
+                does not permit, the server has another version of silohash, or the task is that of another silo.
         """
+        check_version(task.broadcast.notes.get("version", ""), SERVER)
         silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
         if silos[task.silo : task.silo + 1] != [settings.silo]:
             raise SilosDiffer(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
@@ -161,6 +171,7 @@ class Announced:
         machine = {"device": settings.device, "threads": settings.threads, "workers": 1}
         tables["train"] = {**tables.get("train", {}), **{k: v for k, v in machine.items() if v is not None}}
         resolved = load_resolved(tables)
+        check_digest(task.broadcast.notes.get("digest", ""), resolved.config, SERVER)
         check_separable(resolved)
         return cls(resolved, silos)
 

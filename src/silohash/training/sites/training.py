@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from silohash import __version__
 from silohash.base.errors import TooFewSilos
 from silohash.base.files import write_bytes, write_json, write_text
 from silohash.base.names import describe_near
@@ -109,6 +110,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     needed = limits.quorum if continues else limits.start or len(silos)
     asked = Attendance(engine, Limits(SETUP_SECONDS, needed))
     notes = {"config": run.config.to_toml(), "silos": json.dumps(list(silos))}
+    notes |= {"version": __version__, "digest": run.config.shared_digest()}
     announcement = Message(kind="broadcast", sender="server", round=0, notes=notes)
     answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(range(len(silos))))
     descriptions = []

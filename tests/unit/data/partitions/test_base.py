@@ -111,6 +111,23 @@ def test_what_cannot_be_done_is_said(kind, silos, params, error: type[UserError]
         partition(made_up_archive(400), kind, silos, 0, **params)
 
 
+def test_silos_are_left_out_after_the_division():
+    archive = made_up_archive(400)
+    whole = partition(archive, "dirichlet", 4, 3, beta=0.5, missing_image=0.5)
+    left = partition(archive, "dirichlet", 4, 3, beta=0.5, missing_image=0.5, without=["silo-2"], without_items=7)
+    assert [vars(silo)["name"] for silo in left.silos] == ["silo-1", "silo-3", "silo-4"]
+    for silo, same in zip(left.silos, [one for one in whole.silos if one.name != "silo-2"], strict=True):
+        assert (silo.rows == same.rows).all()
+        assert silo.lacks == same.lacks
+    assert (left.params["without"], left.params["without_items"]) == (["silo-2"], 7)
+    for wrong in (["silo-9"], ["silo-1", "silo-2", "silo-3", "silo-4"], [["silo-2"]]):
+        with pytest.raises(UnknownName, match="silo-1, silo-2"):
+            partition(archive, "dirichlet", 4, 3, beta=0.5, without=wrong)
+    for wrong in ({"without": "silo-2"}, {"without": 2}, {"without_items": "7"}):
+        with pytest.raises(WrongType):
+            partition(archive, "dirichlet", 4, 3, beta=0.5, **wrong)
+
+
 def test_queries_can_have_proportions_of_their_own():
     archive = made_up_archive(1200)
     plain = partition(archive, "dirichlet", 4, 0, beta=0.5)

@@ -64,6 +64,16 @@ def fresh_server(method: FederatedMethod, *, class_head: bool = False) -> Server
     return method.init_server(HashNet(replace(model_spec(), class_head=class_head), BITS), INFO)
 
 
+def server_of_trained_silos(method: FederatedMethod) -> ServerState:
+    """Return the server state of a method that mixes layers, after each of four silos trained a model of its own."""
+    server = fresh_server(method)
+    server.private.update({f"trained/{group}": np.ones(4, np.bool_) for group in ("image", "text")})
+    for silo in range(4):
+        for name, array in server.params.items():
+            server.private[f"bank/{silo}/{name}"] = array + draw(*array.shape, seed=silo).float().numpy()
+    return server
+
+
 def context_of(
     server: ServerState, *, class_head: bool = False, kept: Mapping[str, Any] | None = None, count: int = 20,
     round: int = 0, local: Any = None,  # noqa: A002  the field's word

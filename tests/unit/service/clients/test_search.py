@@ -118,6 +118,8 @@ def test_ranks_and_missing_silos_come_back() -> None:
     found = _hits(ResultsDocument.of(given, asked=2).model_dump())
     assert (found.ranks, found.ties_at_cut, found.missing_silos) == ((1, 1, 2), 5, {"south": "It is asleep."})
     assert found.unknown_words == ("zebra",)
+    hidden = replace(given, distances=(None, 1, None))
+    assert _hits(ResultsDocument.of(hidden, asked=2).model_dump()).distances == (None, 1, None)
     assert found.unread == given.unread
     assert _hits(ResultsDocument.of(hits, asked=2).model_dump()).unread is None
     assert (hits.scores, found.scores) == (None, None)

@@ -75,6 +75,8 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
     assert cards[0].found_by == "picture"
     ranked = replace(hits, ranks=tuple(range(1, len(hits) + 1)))
     assert [card.distance for card in hit_cards(ranked, status)[:2]] == ["rank 1", "rank 2"]
+    hidden = hit_cards(replace(ranked, distances=(None,) * len(hits)), status)
+    assert [(card.distance, card.near) for card in hidden[:2]] == [("rank 1", None), ("rank 2", None)]
     unnamed = replace(hits, payloads=({},) * len(hits), found_by=())
     assert (hit_cards(unnamed, status)[0].title, hit_cards(unnamed, status)[0].found_by) == ("item-0", "")
 
@@ -234,6 +236,8 @@ def test_unknown_words_and_ranks_are_explained() -> None:
     [some] = notes(ranks=(1, 2), model_digests=frozenset("a"))
     assert several == "The silos use different models, so results are ordered by their rank within each silo."
     assert some == "Some silos compared codes only, so results are ordered by their rank within each silo."
+    [hidden] = notes(ranks=(1, 2), distances=(1, None), model_digests=frozenset("a"))
+    assert hidden == "Some silos release ranks only, so results are ordered by their rank within each silo."
 
 
 def test_points_lie_inside_and_in_order() -> None:

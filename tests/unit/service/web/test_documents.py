@@ -59,6 +59,7 @@ def test_results_have_the_form_that_the_api_describes() -> None:
     for hits in (
         backend.hits(Options(k=5).options("")),
         replace(backend.hits(Options(k=2).options("")), ranks=(1, 2), unknown_words=("zebra",)),
+        replace(backend.hits(Options(k=2).options("")), ranks=(1, 2), distances=(1, None)),
         replace(backend.hits(Options(k=2).options("")), unread=Unread("foo", 5, "words")),
         Hits(missing_silos={"north": "It is asleep."}, limited_silos={"south": "It limits results."}),
     ):

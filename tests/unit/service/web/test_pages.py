@@ -249,14 +249,19 @@ def test_searches_that_are_refused_keep_the_form(
 
 
 def test_an_item_shows_what_is_released_and_items_like_it(backend: MadeUpBackend) -> None:
+    before = len(backend.requests)
     page = outline(backend, "/item", silo="north", id="item-3")
+    assert (len(backend.requests), page.all("li", class_="card")) == (before, []), "no code is sent unasked"
+    assert page.all("a", href="/item?silo=north&id=item-3&by=image#similar")
+    page = outline(backend, "/item", silo="north", id="item-3", by="image")
     silo, name, options, by = backend.requests[-1]
-    assert (silo, name, options.target, by) == ("north", "item-3", "item", None)
+    assert (silo, name, options.target, by) == ("north", "item-3", "item", "image")
     assert len(page.all("li", class_="card")) == PAGE_HITS
     outline(backend, "/item", silo="north", id="item-3", by="text", find="image")
     assert (backend.requests[-1][2].target, backend.requests[-1][3]) == ("image", "text")
+    asked = len(backend.requests)
     outline(backend, "/item", silo="north", id="item-3", by="smell")
-    assert backend.requests[-1][3] is None
+    assert len(backend.requests) == asked
     client = client_of(backend)
     assert client.get("/item", params={"silo": "north", "id": "nothing"}).status_code == 404
     assert client.get("/item", params={"silo": "north"}).status_code == 422
@@ -294,7 +299,7 @@ def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> N
 
 
 def test_items_like_an_item_come_from_all_silos(backend: MadeUpBackend) -> None:
-    client_of(backend).get("/item?silo=north&id=item-1")
+    client_of(backend).get("/item?silo=north&id=item-1&by=image")
     assert backend.requests[-1][2].silos is None
 
 

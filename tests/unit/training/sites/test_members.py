@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -82,6 +83,16 @@ def test_process_that_dies_is_started_again(
     assert (kits / "north" / "errors.txt").read_text() == "7 900\n" * 3
 
 
+def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "server", lambda kit: [])
+    write_kits(tmp_path / "kits", ["north"], Training(valid_days=20))
+    stopped, said = threading.Event(), list[str]()
+    stopped.set()
+    run_member(tmp_path / "kits" / "north", said.append, stopped)
+    assert [text.partition(":")[0] for text in said[:2]] == ["client.crt", "rootCA.pem"]
+    assert "Make new kits: silohash federation kits" in said[0]
+
+
 def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     monkeypatch.setattr(members, "command_of", lambda kit: [sys.executable, "-c", code])
@@ -103,3 +114,46 @@ def test_kit_of_another_member_is_not_started(kits: Path, kit: str, silo: str) -
         member_beside(kits / kit, silo, print),
     ):
         pass
+
+
+RUN = """
+import sys
+from pathlib import Path
+from silohash.training.sites import members
+
+members.command_of = lambda kit: [sys.executable, "-c", sys.argv[2]]
+members.run_member(Path(sys.argv[1]), print)
+"""
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process runs. One that waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.whole_run
+def test_killed_member_leaves_no_process(kits: Path, tmp_path: Path) -> None:
+    """The process of the kit ignores SIGTERM and has a child of its own."""
+    inner = f"import os, time; open({str(tmp_path / 'inner')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    code = (
+        "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"open({str(tmp_path / 'outer')!r}, 'w').write(str(os.getpid())); "
+        f"subprocess.run([sys.executable, '-c', {inner!r}])"
+    )
+    member = subprocess.Popen([sys.executable, "-c", RUN, kits / "north", code], stdout=subprocess.DEVNULL)
+    found: list[int] = []
+    for name in ("outer", "inner"):
+        while not (tmp_path / name).exists() or not (tmp_path / name).read_text():
+            assert member.poll() is None
+            time.sleep(0.05)
+        found.append(int((tmp_path / name).read_text()))
+    assert all(map(is_alive, found))
+    member.kill()
+    member.wait()
+    until = time.monotonic() + 60
+    while any(map(is_alive, found)):
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from silohash import __version__
 from silohash.base.errors import (
     CannotEncode,
     DataChanged,
@@ -25,6 +26,7 @@ from silohash.base.errors import (
     NotSupported,
     OtherVersion,
     SilosDiffer,
+    UserError,
 )
 from silohash.index.store import Store
 from silohash.methods.message import Message
@@ -54,7 +56,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def describe(config: dict[str, object], silo: int = 0) -> SiloTask:
-    notes = {"config": load_resolved(config).config.to_toml(), "silos": json.dumps(NAMES), "run": "first"}
+    read = load_resolved(config).config
+    notes = {"config": read.to_toml(), "silos": json.dumps(NAMES), "run": "first"}
+    notes |= {"version": __version__, "digest": read.shared_digest()}
     return SiloTask("describe", silo, Message("broadcast", "server", 0, notes=notes))
 
 
@@ -69,6 +73,18 @@ def test_own_data_and_machine_replace_those_of_the_server(file: Path) -> None:
     assert found.resolved.config.data.path == settings.data.path
     assert (found.resolved.config.train.device, found.resolved.config.train.threads) == ("cpu", 1)
     assert found.resolved.config.federated.name == "fedavg"
+
+
+@pytest.mark.parametrize(("note", "kind"), [("version", OtherVersion), ("digest", SilosDiffer)])
+@pytest.mark.parametrize("value", ["0.0.1", None])
+def test_a_run_of_another_version_or_digest_is_refused(
+    file: Path, note: str, kind: type[UserError], value: str | None
+) -> None:
+    asked = describe(config())
+    notes = {name: text for name, text in asked.broadcast.notes.items() if name != note}
+    asked = replace(asked, broadcast=replace(asked.broadcast, notes=notes | ({note: value} if value else {})))
+    with pytest.raises(kind, match=value or "none"):
+        Announced.of(asked, read_site_settings(file))
 
 
 def test_downloads_need_the_permission_of_the_silo(file: Path) -> None:
@@ -86,7 +102,8 @@ def test_files_of_the_machine_need_the_permission_of_the_silo(file: Path, option
     asked = describe(config())
     tables = tomllib.loads(asked.broadcast.notes["config"])
     tables["features"] = {"text": {"kind": "tfidf", option: str(secret)}}
-    notes = {**asked.broadcast.notes, "config": to_toml(tables)}
+    digest = load_resolved(tables).config.shared_digest()
+    notes = {**asked.broadcast.notes, "config": to_toml(tables), "digest": digest}
     asked = replace(asked, broadcast=replace(asked.broadcast, notes=notes))
     settings = read_site_settings(file)
     with pytest.raises(NotPermitted, match=rf"features\.text\.{option}"):

@@ -19,6 +19,7 @@ from silohash.run.events import Observer, RoundRecord, read_rounds
 from silohash.run.folder import Run
 from silohash.training.engines.flare.engine import FlareEngine
 from silohash.training.engines.port import Limits
+from silohash.training.sites.plan import check_digest, check_version
 from silohash.training.sites.settings import check_run_name
 from silohash.training.sites.training import RUNS, copy_run, train_at_sites
 
@@ -35,6 +36,7 @@ NOTE = "silohash note: "
 """Beginning of a log line for whoever started the run."""
 
 FAILED = "silohash failed: "
+LEADER = "the leader"
 
 
 class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
@@ -48,10 +50,13 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
         deadline_seconds: float = 0.0,
         quorum: int = 1,
         start: int = 0,
+        version: str = "",
+        digest: str = "",
         task_check_period: float = 0.1,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.run, self.config, self.silos = run, config, silos
+        self.version, self.digest = version, digest
         self.limits = Limits(deadline_seconds or None, quorum, start or None)
         self.rounds: FlareEngine | None = None
 
@@ -67,9 +72,12 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
         self.rounds = FlareEngine(self, fl_ctx, abort_signal, self.run)
         try:
             check_run_name(self.run)
+            check_version(self.version, LEADER)
+            resolved = load_resolved(tomllib.loads(self.config))
+            check_digest(self.digest, resolved.config, LEADER)
             folder = Path(workspace.get_root_dir()) / RUNS / self.run
             train_at_sites(
-                load_resolved(tomllib.loads(self.config)), folder, self.rounds, self.silos,
+                resolved, folder, self.rounds, self.silos,
                 limits=self.limits, observers=[_Log(self, fl_ctx, Run(folder).rounds_path)],
                 notify=lambda text: self.log_info(fl_ctx, f"{NOTE}{text}"),
             )  # fmt: skip

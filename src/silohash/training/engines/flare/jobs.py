@@ -18,9 +18,11 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from pydantic import ValidationError
 
-from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UserError
-from silohash.base.files import explaining_disk_errors, write_json
+from silohash import __version__
+from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UnknownName, UserError
+from silohash.base.files import explaining_disk_errors, read_json, write_json
 from silohash.base.forms import of_json
+from silohash.base.registry import suggestion
 from silohash.base.types import Notify
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer, RoundRecord
@@ -28,7 +30,7 @@ from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, RE
 from silohash.training.engines.flare.engine import ENDED, NOT_IN_JOB, SILENT
 from silohash.training.engines.flare.kits import ADMIN, CONTROLLER, EXECUTOR
 from silohash.training.engines.port import Limits
-from silohash.training.sites.kits import ADMIN_FILE, ENGINE, LEADER, STARTUP
+from silohash.training.sites.kits import ADMIN_FILE, ENGINE, LEADER, NEW_KITS, SILOS_FILE, STARTUP
 
 LOG = "log.txt"
 TASK_REQUEST_SECONDS = 0.2
@@ -73,6 +75,7 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
         "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum, "start": limits.start or 0,
+        "version": __version__, "digest": resolved.config.shared_digest(),
     }  # fmt: skip
     config = folder / "app" / "config"
     config.mkdir(parents=True)
@@ -125,9 +128,12 @@ def set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     The silo's connection ends, and its certificate remains valid.
 
     Raises:
-        UserError: If the server cannot be reached.
+        UserError: If there is no such silo, or the server cannot be reached.
     """
     with session(kit) as opened:
+        silos = read_json(kit / SILOS_FILE, list[str], remedy=NEW_KITS, missing=NEW_KITS)
+        if silo not in silos:
+            raise UnknownName(f'There is no silo "{silo}"{suggestion(silo, silos)}. The silos are: {", ".join(silos)}.')
         (opened.enable_client if admitted else opened.disable_client)(silo)
 
 

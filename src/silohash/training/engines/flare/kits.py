@@ -11,13 +11,15 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from nvflare.lighter.impl.cert import CertBuilder
 from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
+from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, AUTHORITY_KEY, ORGANIZATION
 from silohash.base.errors import InvalidName
-from silohash.base.files import check_new_folder, folder_beside, write_json
-from silohash.training.sites.kits import LEADER, ORGANIZATION, SERVER, Training, new_silo_key, write_site
+from silohash.base.files import check_new_folder, folder_beside, write_bytes, write_json
+from silohash.training.sites.kits import LEADER, SERVER, SILOS_FILE, Training, new_silo_key, write_site
 
 CONTROLLER = "silohash.training.engines.flare.controller.RoundsController"
 EXECUTOR = "silohash.training.engines.flare.executor.TrainerExecutor"
@@ -26,17 +28,23 @@ ADMIN = "leader@silohash.org"
 """Name under which runs are started. FLARE asks for the form of an address."""
 
 ALLOWED = "class_allow_list"
+FLARE = "nvflare.lighter.impl"
 
 
 def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
-    """Write one kit per silo, ``server``, and ``leader`` for whoever starts runs into a new folder.
+    """Write one kit per silo, ``server``, and ``leader`` for whoever starts runs into a new folder, and the ``authority``.
 
-    The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
+    The authority signs the certificates of all members, which are valid as long as its own. The kits of silos hold a common
+    key for encrypted sums, if the packages for them are installed.
 
     Raises:
         UserError: If the folder is not empty, or FLARE does not accept a name.
     """
     check_new_folder(folder)
+    if taken := {SERVER, LEADER, AUTHORITY_FOLDER} & {silo.casefold() for silo in silos}:
+        raise InvalidName(
+            f'A silo cannot have the name "{taken.pop()}", which another folder has. Choose another name.'
+        )
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
         try:
             project = _project(silos, training)
@@ -45,22 +53,35 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
         except ValueError as error:
             raise InvalidName(f"The kits cannot be made: {error}. Choose other names.") from error
         made = next(Path(beside).glob("*/prod_00"))
+        state = json.loads((made.parent / "state" / "cert.json").read_text(encoding="utf-8"))
+        write_bytes(new / AUTHORITY_FOLDER / AUTHORITY, state["root_cert"].encode())
+        write_bytes(new / AUTHORITY_FOLDER / AUTHORITY_KEY, state["root_pri_key"].encode(), private=True)
         for name, kept in {training.host: SERVER, ADMIN: LEADER, **{silo: silo for silo in silos}}.items():
             shutil.move(made / name, new / kept)
         _restrict(new / SERVER, [CONTROLLER, EXECUTOR])
+        write_json(new / LEADER / SILOS_FILE, sorted(silos))
         key = new_silo_key()
         for silo in silos:
             _restrict(new / silo, [EXECUTOR])
             write_site(new / silo, silo, key)
 
 
+class Certificates(CertBuilder):  # type: ignore[misc]  # FLARE has no types
+    """Make certificates of members that are valid as long as that of the authority. FLARE's own end after 360 days."""
+
+    def _generate_cert(self, *names: Any, **options: Any) -> Any:  # noqa: ANN401  FLARE's types
+        if self.root_cert is not None:
+            options["not_valid_after"] = self.root_cert.not_valid_after_utc
+        return super()._generate_cert(*names, **options)
+
+
 def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
     """Return the description of the federation from which FLARE makes the kits."""
     builders = [
-        ("workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
-        ("static_file.StaticFileBuilder", {"config_folder": "config"}),
-        ("cert.CertBuilder", {"root_valid_days": training.valid_days}),
-        ("signature.SignatureBuilder", {}),
+        (f"{FLARE}.workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
+        (f"{FLARE}.static_file.StaticFileBuilder", {"config_folder": "config"}),
+        (f"{__name__}.Certificates", {"root_valid_days": training.valid_days}),
+        (f"{FLARE}.signature.SignatureBuilder", {}),
     ]
     return {
         "api_version": 3,
@@ -70,7 +91,7 @@ def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
             *({"name": silo, "type": "client", "org": ORGANIZATION} for silo in silos),
             {"name": ADMIN, "type": "admin", "org": ORGANIZATION, "role": "lead"},
         ],
-        "builders": [{"path": f"nvflare.lighter.impl.{path}", "args": args} for path, args in builders],
+        "builders": [{"path": path, "args": args} for path, args in builders],
     }
 
 

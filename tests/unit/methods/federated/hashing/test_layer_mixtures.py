@@ -33,6 +33,7 @@ from tests.unit.methods.federated.helpers import (
     draw,
     fresh_server,
     hot,
+    server_of_trained_silos,
 )
 
 
@@ -107,13 +108,7 @@ class TestHypernetworks:
 
     def ready(self, kind: str) -> tuple[LayerMixtures, ServerState]:
         method = LayerMixtures(MixtureParams(hypernetworks=kind, hyper_rate=self.rate))
-        server = fresh_server(method)
-        for group in ("image", "text"):
-            server.private[f"trained/{group}"] = np.ones(4, np.bool_)
-        for silo in range(4):
-            for name, array in server.params.items():
-                server.private[f"bank/{silo}/{name}"] = array + draw(*array.shape, seed=silo).float().numpy()
-        return method, server
+        return method, server_of_trained_silos(method)
 
     def update(self, server: ServerState, silo: int, **weights: float) -> Message:
         params = {n: a + draw(*a.shape, seed=10 + silo).float().numpy() for n, a in server.params.items()}

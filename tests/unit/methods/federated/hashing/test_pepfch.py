@@ -17,6 +17,7 @@ from tests.unit.methods.federated.helpers import (
     context_of,
     draw,
     fresh_server,
+    server_of_trained_silos,
     traits_of,
 )
 
@@ -27,12 +28,7 @@ def method_of(preset: str, **changed: object) -> PEPFCH:
 
 def ready(method: PEPFCH) -> tuple[ServerState, Message]:
     """A server whose silos have trained different models, and an update of silo 1."""
-    server = fresh_server(method)
-    for group in ("image", "text"):
-        server.private[f"trained/{group}"] = np.ones(4, np.bool_)
-    for silo in range(4):
-        for name, array in server.params.items():
-            server.private[f"bank/{silo}/{name}"] = array + draw(*array.shape, seed=silo).float().numpy()
+    server = server_of_trained_silos(method)
     params = {n: a + draw(*a.shape, seed=11).float().numpy() for n, a in server.params.items()}
     return server, Message("update", "1", 0, params=params, weights={"image": 1.0, "text": 1.0}, silo=1)
 

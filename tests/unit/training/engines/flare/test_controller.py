@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from silohash import __version__
 from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
 from tests.runs import tiny
@@ -55,9 +56,17 @@ class Controller(RoundsController):
         self.panics.append(reason)
 
 
-def made(run: str = "first") -> Controller:
-    config = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}}).config.to_toml()
-    return Controller(run=run, config=config, silos=["north", "south"], deadline_seconds=5.0, quorum=2)
+def made(run: str = "first", **changes: str) -> Controller:
+    config = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}}).config
+    shared = {"version": __version__, "digest": config.shared_digest()}
+    return Controller(
+        run=run,
+        config=config.to_toml(),
+        silos=["north", "south"],
+        deadline_seconds=5.0,
+        quorum=2,
+        **{**shared, **changes},
+    )
 
 
 @pytest.mark.whole_run
@@ -107,6 +116,16 @@ def test_failure_ends_the_job_with_the_reason(
     assert reason in controller.panics[0]
     assert controller.lines == [f"{FAILED}{controller.panics[0]}"]
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize("changes", [{"version": "0.0.1"}, {"version": ""}, {"digest": "other"}])
+def test_a_leader_with_another_version_or_digest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> None:
+    monkeypatch.setattr(module, "train_at_sites", lambda *arguments, **options: pytest.fail("it trains"))
+    controller = made(**changes)
+    controller.control_flow(Signal(), Context(tmp_path))
+    assert "the leader" in controller.panics[0]
 
 
 def test_late_result_makes_the_silo_live_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UserError
+from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UnknownName, UserError
+from silohash.base.files import write_json
 from silohash.run.config.load import load_resolved
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.training.engines.port import Limits
+from silohash.training.sites.kits import SILOS_FILE
 from tests.runs import Records, tiny
 
 pytest.importorskip("nvflare")
@@ -220,8 +222,11 @@ def test_silos_are_locked_out_and_let_in_by_name(tmp_path: Path, monkeypatch: py
         enable_client=lambda name: calls.append(("enable", name)),
     )
     monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
+    write_json(tmp_path / SILOS_FILE, ["north", "south"])
     for admitted in (False, True):
         set_admission(tmp_path, "south", admitted=admitted)
+        with pytest.raises(UnknownName, match=r'"suoth" \(did you mean "south"\?\). The silos are: north, south'):
+            set_admission(tmp_path, "suoth", admitted=admitted)
     assert calls == [("disable", "south"), ("enable", "south")]
 
 

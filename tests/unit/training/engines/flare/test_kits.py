@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
 
+from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, AUTHORITY_KEY, Authority, subject, subject_of
 from silohash.base.errors import InvalidName
 from silohash.training.sites import kits as kits_module
-from silohash.training.sites.kits import SITE_FILE, Training
+from silohash.training.sites.kits import SILOS_FILE, SITE_FILE, Training
 from silohash.training.sites.settings import read_site_settings
 from silohash.training.updates.encryption import KEY, SiloKey
 
@@ -36,13 +38,29 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_member_has_a_kit_with_a_key_of_its_own(kits: Path) -> None:
-    assert sorted(path.name for path in kits.iterdir()) == ["leader", "north", "server", "south"]
+    assert sorted(path.name for path in kits.iterdir()) == ["authority", "leader", "north", "server", "south"]
     keys = [
         next((kits / name / "startup").glob("*.key")).read_bytes() for name in ("leader", "north", "server", "south")
     ]
     assert len(set(keys)) == 4
     assert of_json(kits / "north/startup/fed_client.json")["client"]["connection_security"] == "mtls"
     assert of_json(kits / "server/startup/fed_server.json")["servers"][0]["service"]["target"] == "127.0.0.1:18002"
+
+
+def test_the_authority_of_the_kits_can_admit_others(kits: Path, tmp_path: Path) -> None:
+    authority = Authority.load(kits / AUTHORITY_FOLDER)
+    authority.write_member(tmp_path / "west.pem", tmp_path / "west.key", "west")
+    roots = {(kits / name / "startup" / "rootCA.pem").read_bytes() for name in ("north", "server", "leader")}
+    assert roots == {(tmp_path / AUTHORITY).read_bytes()}
+    assert subject_of(kits / "north/startup/client.crt") == subject("north"), "the same identity as in the search"
+    assert stat.S_IMODE((kits / AUTHORITY_FOLDER / AUTHORITY_KEY).stat().st_mode) == 0o600
+    assert of_json(kits / "leader" / SILOS_FILE) == ["north", "south"]
+
+
+@pytest.mark.parametrize("name", ["server", "Leader", "authority"])
+def test_names_of_other_folders_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidName):
+        write_kits(tmp_path / "new", [name], Training())
 
 
 @pytest.mark.parametrize(("name", "classes"), [("server", [CONTROLLER, EXECUTOR]), ("north", [EXECUTOR])])

@@ -1,0 +1,479 @@
+"""How many requests it takes to put the codes of a silo's items together from its answers, under each setting of a policy.
+
+    python benchmarks/code_recovery.py [--run RUN] [--requests N] [--smoke]
+
+The attacker has an ordinary token and the model, begins with the code of a text, and wants the codes of the ten
+pictures of one silo that are nearest to it. Requests are codes of the attacker's choice. If a policy accepts texts and
+pictures only, the attacker is assumed to make a text or a picture for each code, as whoever has the model may be able
+to (the worst case). Three attacks are run against every setting:
+
+- bit by bit: inverts one bit of the query after the other, and compares each answer with the first one;
+- at the edge: changes the query until the answer changes, so that an item is at the edge of a step, and inverts single
+  bits there; requests are counted per item;
+- spread: asks with random changes of several bits, and fits the codes to all answers (ridge regression). It averages
+  any noise that differs from query to query, and its queries are not near each other if they differ in enough bits.
+
+Where a silo does not release distances, attacks compare places, and are then repeated by an attacker who knows the
+codes of all other items of the silo, between which the place of an item limits its distance. Each attack weighs what it
+found against the first guess, given the noise, and against the exact codes of all other silos, which the attacker is
+assumed to know as well. Of these guesses the best one is counted. If queries that are near each other are limited,
+attacks are run once with one account, and once with a new account whenever a budget is spent.
+
+Printed is the number of requests after which all ten codes are known exactly, or else the share of bits that are right
+after the last request. Usefulness is measured with the run's own queries to all silos: the overlap of the first 10 hits
+with those without a policy, the mean average precision of the first 20 hits, and the share of queries that is refused
+if one account asks all of them.
+
+Without --run, the demo is trained first, in about two minutes on two cores. The attacks take about half an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.api.runs import TrainedRun, open_run, train
+from silohash.base import seeds
+from silohash.index.codes import Words, from_bytes, unpack
+from silohash.index.listing import index_files
+from silohash.index.store import Store
+from silohash.search.bus import LocalBus, now
+from silohash.search.hits import Hits, Query
+from silohash.search.merge import ask
+from silohash.search.node import SiloNode
+from silohash.search.policy import Policy
+
+Bits = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+TODAY_REQUESTS = 163
+"""Requests by which an ordinary token recovered all codes that it was shown, without any of these settings."""
+
+BITS = 160
+TARGETS = 10
+STARTS = 3
+MOST_HITS = 200
+"""Most hits of a request to the API."""
+
+WEIGHTS = (6, 16, 40, 64)
+"""Numbers of bits by which the queries of the attack "spread" differ from the first one."""
+
+QUERIES = 300
+"""Queries of the measure of usefulness."""
+
+GRID = 1.15
+"""Factor between two numbers of requests after which an attack looks whether it knows the codes."""
+
+STRICT: Mapping[str, Any] = {"rank_only": True, "accept_codes": False, "similar": False, "max_results": 20}
+NEAR: Mapping[str, Any] = {"max_near_queries": 40, "near_bits": 64}
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "distance_step_bits = 8": {"distance_step_bits": 8},
+    "max_near_queries = 40, near_bits = 64": NEAR,
+    "rank_only": {"rank_only": True},
+    "rank_only, distance_step_bits = 8": {"rank_only": True, "distance_step_bits": 8},
+    "code_noise = 0.05": {"code_noise": 0.05},
+    "code_noise = 0.1": {"code_noise": 0.1},
+    "code_noise = 0.2": {"code_noise": 0.2},
+    "rank_only, code_noise = 0.1": {"rank_only": True, "code_noise": 0.1},
+    "strict, without noise": {**STRICT, **NEAR},
+    "strict": {**STRICT, **NEAR, "code_noise": 0.1},
+}
+
+
+class Silo:
+    """The silo under attack, as the attacker sees it, and what it hides.
+
+    Attributes:
+        hidden: ``(N, B)`` exact bits of its pictures.
+        answered_with: ``(N, B)`` bits with which it answers, which differ by the noise.
+        others: ``(M, B)`` exact bits of the pictures of other silos.
+        place_of: Maps the id of a picture to its row.
+        asked: Number of requests.
+        answered: Number of requests that were not refused.
+    """
+
+    def __init__(self, node: SiloNode, exact: Mapping[str, Bits], *, accounts: bool) -> None:
+        """Attack a node from one account, or from a new one whenever the budget of the last one is spent."""
+        loaded = node.loaded("image")
+        self.node, self.hidden = node, exact[node.name]
+        self.answered_with = bits_of(
+            np.stack([loaded.words(name) for name in loaded.store.item_ids(loaded.index.keys)])
+        )
+        self.others = np.concatenate([bits for name, bits in exact.items() if name != node.name])
+        self.place_of = {name: place for place, name in enumerate(loaded.store.item_ids(loaded.index.keys))}
+        self.asked = self.answered = 0
+        self._budget = node.policy.max_near_queries if accounts else None
+
+    def ask(self, code: Bits) -> Hits | None:
+        """Return the answer to a code; None if it is refused."""
+        self.asked += 1
+        account = 0 if self._budget is None else self.answered // self._budget
+        found = self.node.answer(
+            query_of(code, self.node.model_digest, target="image", k=MOST_HITS, asker=f"mallory-{account}")
+        )
+        if found.missing_silos:
+            return None
+        self.answered += 1
+        return found
+
+
+def query_of(code: Bits, model_digest: str, **options: Any) -> Query:  # noqa: ANN401
+    """Return a query with a code, ``(B,)``, that pretends to be a text."""
+    words = from_bytes(np.packbits(code[None], axis=1, bitorder="little"), len(code))[0]
+    return Query(words=words, bits=len(code), model_digest=model_digest, source="text", **options)
+
+
+def bits_of(words: Words) -> Bits:
+    """Return codes of ``BITS`` bits as ``(N, B)`` bits."""
+    return np.asarray(unpack(words, BITS) > 0)
+
+
+def observed(silo: Silo, hits: Hits, code: Bits, targets: Sequence[int], *, knows_others: bool) -> Floats:
+    """Return what an answer tells of the distances of targets, ``(T,)``; NaN where it tells nothing.
+
+    Without distances these are places. If the attacker knows all other codes, they are limits of distances.
+    """
+    found = np.full(len(targets), np.nan)
+    places = {silo.place_of[name]: place for place, name in enumerate(hits.ids)}
+    if hits.has_distances:
+        for row, target in enumerate(targets):
+            if target in places:
+                found[row] = hits.known_distances[places[target]]
+        return found
+    if not knows_others:
+        for row, target in enumerate(targets):
+            found[row] = places.get(target, len(hits))
+        return found
+    wanted = set(targets)
+    order = [silo.place_of[name] for name in hits.ids]
+    near = (silo.answered_with[order] != code).sum(1)
+    known = np.array([item not in wanted for item in order], bool)
+    for row, target in enumerate(targets):
+        place = places.get(target, len(order))
+        before, after = near[:place][known[:place]], near[place + 1 :][known[place + 1 :]]
+        low = before.max() if len(before) else np.nan
+        high = after.min() if len(after) else np.nan
+        found[row] = np.nanmean([low, high]) if len(before) + len(after) else np.nan
+    return found
+
+
+@dataclass
+class Finding:
+    """What an attack found.
+
+    Attributes:
+        requests: Number of requests after which all targets are known; None if they are not.
+        share: Share of the bits of the targets that are right at the end.
+        answered: Number of requests that the silo answered.
+    """
+
+    requests: int | None
+    share: float
+    answered: int
+
+
+def evidence(change: Floats, error: Floats | float, share: float) -> Floats:
+    """Return log-odds that bits of the first guess are right, from changes of distances by their inversion.
+
+    A change is +1 if the bit was right, and -1 if not, with a normal error. Noise inverts a share of the bits.
+    """
+    seen = np.clip(2 * change / np.square(error), -60, 60)
+    return np.asarray(np.log((1 - share) * np.exp(seen) + share) - np.log(share * np.exp(seen) + (1 - share)))
+
+
+def bit_by_bit(silo: Silo, start: Bits, targets: Sequence[int], share: float, _: int, *, knows_others: bool) -> Finding:
+    """Invert one bit after the other."""
+    first = silo.ask(start)
+    base = np.full(len(targets), np.nan)
+    if first is not None:
+        base = observed(silo, first, start, targets, knows_others=knows_others)
+    changes = np.zeros((len(targets), len(start)))
+    for bit in range(len(start)):
+        code = start.copy()
+        code[bit] ^= True
+        hits = silo.ask(code)
+        if hits is not None:
+            changes[:, bit] = np.nan_to_num(observed(silo, hits, code, targets, knows_others=knows_others) - base)
+    guesses = concluded(silo, start, targets, evidence(changes, 0.5, share), share)
+    return finding(silo, guesses, targets, len(start) + 1)
+
+
+def at_the_edge(
+    silo: Silo, start: Bits, targets: Sequence[int], share: float, _: int, *, knows_others: bool
+) -> Finding:
+    """Bring each target to the edge of a step, and invert single bits there. Requests are counted per target."""
+    changes, asked = np.zeros((len(targets), len(start))), []
+    for row, target in enumerate(targets):
+        began = silo.asked
+
+        def seen(code: Bits, target: int = target) -> float:
+            """Return what an answer tells of the target; infinity if it is not among the hits."""
+            hits = silo.ask(code)
+            if hits is None:
+                return np.nan
+            return float(np.nan_to_num(observed(silo, hits, code, [target], knows_others=knows_others)[0], nan=1e3))
+
+        code = start.copy()
+        before = seen(code)
+        for bit in seeds.numpy_generator(row, "edge").permutation(len(start)):
+            last = code.copy()
+            code[bit] ^= True
+            value = seen(code)
+            if value != before:
+                break
+        up = value > before
+        base_code, base = (last, before) if up else (code, value)
+        for bit in range(len(start)):
+            tried = base_code.copy()
+            tried[bit] ^= True
+            # At the upper edge of a step, only the inversion of a right bit leaves it.
+            right = seen(tried) > base
+            changes[row, bit] = 1.0 if right == (base_code[bit] == start[bit]) else -1.0
+        asked.append(silo.asked - began)
+    guesses = concluded(silo, start, targets, evidence(changes, 0.5, share), share)
+    return finding(silo, guesses, targets, int(np.mean(asked)))
+
+
+class Sums:
+    """The sums of a linear regression of what answers tell of each target on the bits that were inverted."""
+
+    def __init__(self, targets: int, bits: int) -> None:
+        """Begin without answers."""
+        self.gram, self.moments = np.zeros((targets, bits + 1, bits + 1)), np.zeros((targets, bits + 1))
+        self.squares, self.numbers = np.zeros(targets), np.zeros(targets)
+
+    def add(self, flips: Floats, values: Floats) -> None:
+        """Add an answer, ``(T,)``, which tells nothing of targets with NaN."""
+        for row in np.flatnonzero(~np.isnan(values)):
+            self.gram[row] += np.outer(flips, flips)
+            self.moments[row] += flips * values[row]
+            self.squares[row] += values[row] ** 2
+            self.numbers[row] += 1
+
+    def odds(self, share: float) -> Floats:
+        """Return log-odds that the bits of the first guess are right, ``(T, B)``, see `evidence`."""
+        bits = self.gram.shape[1] - 1
+        odds = np.zeros((len(self.gram), bits))
+        for row in np.flatnonzero(self.numbers > 1):
+            inverse = np.linalg.inv(self.gram[row] + 1e-2 * np.eye(bits + 1))
+            fit = inverse @ self.moments[row]
+            residual = max(self.squares[row] - fit @ self.moments[row], 1e-3) / max(self.numbers[row] - bits - 1, 1.0)
+            scale = max(float(np.median(np.abs(fit[:bits]))), 1e-6)
+            error = np.sqrt(residual * np.diag(inverse)[:bits]) / scale
+            odds[row] = evidence(fit[:bits] / scale, np.maximum(error, 1e-3), share)
+        return odds
+
+
+def spread(silo: Silo, start: Bits, targets: Sequence[int], share: float, most: int, *, weight: int) -> Finding:
+    """Fit the codes to the answers to random changes of about ``weight`` bits, again and again until they are known.
+
+    This is done twice, with and without the knowledge of all other codes.
+    """
+    generator, bits = seeds.numpy_generator(weight, "spread"), len(start)
+    sums = {knows: Sums(len(targets), bits) for knows in (False, True)}
+    look = bits // 2
+    for request in range(1, most + 1):
+        flips = np.append(generator.random(bits) < weight / bits, True).astype(float)
+        code = start ^ (flips[:bits] == 1)
+        hits = silo.ask(code)
+        for knows, kept in sums.items() if hits is not None else ():
+            kept.add(flips, observed(silo, hits, code, targets, knows_others=knows))
+        if request in (look, most):
+            look = max(look + 1, int(look * GRID))
+            guesses = [
+                guess for kept in sums.values() for guess in concluded(silo, start, targets, kept.odds(share), share)
+            ]
+            found = finding(silo, guesses, targets, request)
+            if found.requests is not None:
+                break
+    return found
+
+
+def concluded(silo: Silo, start: Bits, targets: Sequence[int], odds: Floats, share: float) -> list[Bits]:
+    """Return guesses of the targets' codes, ``(T, B)``: with and without the first guess, and with the codes of others."""
+    # The attacker sees about how far the targets are from the first guess, which is right in most bits.
+    wrong = float(np.mean((silo.hidden[list(targets)] != start).mean(1)))
+    prior = np.log((1 - wrong) / wrong)
+    first = np.where(odds + prior > 0, start, ~start)
+    found = np.where(odds > 0, start, np.where(odds < 0, ~start, start))
+    return [first, found, denoised(found, silo.others, max(share, 0.01))]
+
+
+def denoised(found: Bits, others: Bits, share: float) -> Bits:
+    """Return the most likely codes if codes are like those of other silos, and noise inverted a share of the bits."""
+    similar = (2.0 * found - 1) @ (2.0 * others - 1).T
+    weights = similar / 2 * np.log((1 - share) / share)
+    weights = np.exp(weights - weights.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    expected = np.clip(weights @ others, 0.02, 0.98)
+    odds = np.log(expected / (1 - expected)) + np.where(found, 1, -1) * np.log((1 - share) / share)
+    return np.asarray(odds > 0)
+
+
+def finding(silo: Silo, guesses: Sequence[Bits], targets: Sequence[int], requests: int) -> Finding:
+    """Judge the guesses, of which the attacker is granted the best."""
+    right = max(float((guess == silo.hidden[list(targets)]).mean()) for guess in guesses)
+    return Finding(requests if right == 1 else None, right, silo.answered)
+
+
+ATTACKS: Mapping[str, Callable[..., Finding]] = {
+    "bit by bit": partial(bit_by_bit, knows_others=False),
+    "at the edge": partial(at_the_edge, knows_others=False),
+    **{f"spread over {weight} bits": partial(spread, weight=weight) for weight in WEIGHTS},
+    "bit by bit, known others": partial(bit_by_bit, knows_others=True),
+    "at the edge, known others": partial(at_the_edge, knows_others=True),
+}
+
+
+class World:
+    """A run whose silos are opened with a policy at a time.
+
+    Attributes:
+        exact: Maps each silo to the bits of its pictures, ``(N, B)``.
+        queries: ``(Q, B)`` codes of query texts.
+        labels: Maps the id of each item to its labels, ``(C,)``.
+    """
+
+    def __init__(self, run: TrainedRun, queries: int) -> None:
+        """Read the codes of a run."""
+        archive = run.archive
+        rows = archive.split("query")
+        rows = seeds.numpy_generator(0, "queries").permutation(rows)[:queries]
+        codes = run.encode(modality="text")
+        place = {str(name): number for number, name in enumerate(codes.ids)}
+        rows = np.array([row for row in rows if str(archive.ids[row]) in place])
+        labels = archive.required_labels("so the results cannot be judged.")
+        self.folder, self.digest = run.folder, codes.model_digest
+        self.queries = bits_of(codes.words[[place[str(archive.ids[row])] for row in rows]])
+        self.asked_labels = labels[rows]
+        self.labels = {str(name): labels[row] for row, name in enumerate(archive.ids)}
+        self.exact = {}
+        for silo, modality, path in index_files(run.folder / "index"):
+            if modality == "image":
+                with Store(path) as store:
+                    self.exact[silo] = bits_of(np.concatenate([words for _, words in store.codes()]))
+
+    def nodes(self, policy: Policy, silos: Sequence[str] | None = None) -> list[SiloNode]:
+        """Open silos with a policy, each with a secret and a budget of its own, in memory."""
+        stores: dict[str, dict[Any, Store]] = {}
+        for silo, modality, path in index_files(self.folder / "index"):
+            if silos is None or silo in silos:
+                stores.setdefault(silo, {})[modality] = Store(path)
+        return [SiloNode(silo, held, policy, prepared=True) for silo, held in stores.items()]
+
+    def found(self, nodes: Sequence[SiloNode]) -> list[Hits]:
+        """Return the first 20 hits of each query over silos. Each asker asks one query."""
+        answers = []
+        for number, code in enumerate(self.queries):
+            query = query_of(code, self.digest, k=20, asker=f"reader-{number}")
+            answers.append(now(ask(LocalBus(nodes), {node.name: query for node in nodes}, deadline_seconds=60)))
+        return answers
+
+    def precision(self, answers: Sequence[Hits]) -> float:
+        """Return the mean average precision of the hits, in which items that share a label are relevant."""
+        values = []
+        for labels, hits in zip(self.asked_labels, answers, strict=True):
+            relevant = np.array([bool((self.labels[name] & labels).any()) for name in hits.ids], bool)
+            ranks = np.flatnonzero(relevant) + 1
+            values.append(float(np.mean(np.arange(1, len(ranks) + 1) / ranks)) if len(ranks) else 0.0)
+        return float(np.mean(values))
+
+    def refused(self, policy: Policy) -> float:
+        """Return the share of the queries that are refused if one asker asks all of them, at one silo."""
+        [node] = self.nodes(policy, [next(iter(self.exact))])
+        answers = [node.answer(query_of(code, self.digest, k=20, asker="reader")) for code in self.queries]
+        node.close()
+        return float(np.mean([bool(answer.missing_silos) for answer in answers]))
+
+
+def overlap(answers: Sequence[Hits], plain: Sequence[Hits]) -> float:
+    """Return the mean share of the first 10 hits that are also among the first 10 without a policy."""
+
+    def shared(first: Hits, second: Hits) -> float:
+        """Return the share of one query."""
+        pairs = [set(zip(hits.silos[:10], hits.ids[:10], strict=True)) for hits in (first, second)]
+        return len(pairs[0] & pairs[1]) / 10
+
+    return float(np.mean([shared(*both) for both in zip(answers, plain, strict=True)]))
+
+
+def attacked(
+    world: World, policy: Policy, attack: Callable[..., Finding], most: int, starts: int, *, accounts: bool
+) -> list[Finding]:
+    """Run an attack from several starts, which are query texts, against the largest silo."""
+    silo = max(world.exact, key=lambda name: len(world.exact[name]))
+    hidden, findings = world.exact[silo], []
+    for start in world.queries[:starts]:
+        [node] = world.nodes(policy, [silo])
+        target = Silo(node, world.exact, accounts=accounts)
+        targets = np.argsort((hidden != start).sum(1), kind="stable")[:TARGETS]
+        findings.append(attack(target, start, targets.tolist(), policy.code_noise, most))
+        node.close()
+    return findings
+
+
+def main() -> None:
+    """Attack each setting, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, metavar="RUN", help="folder of the demo's run, which is trained otherwise")
+    parser.add_argument("--requests", type=int, default=100 * TODAY_REQUESTS, help="most requests of an attack")
+    parser.add_argument("--starts", type=int, default=STARTS, help="number of texts to begin with")
+    parser.add_argument("--settings", nargs="*", default=[*SETTINGS], choices=[*SETTINGS], help="only these settings")
+    parser.add_argument("--smoke", action="store_true", help="few requests, to check that it runs")
+    options = parser.parse_args()
+    if options.smoke:
+        options.requests, options.starts = 400, 1
+    with tempfile.TemporaryDirectory() as folder:
+        run = open_run(options.run) if options.run else train("recipes/demo.toml", Path(folder) / "run", report=False)
+        table(World(run, 20 if options.smoke else QUERIES), options)
+
+
+def table(world: World, options: argparse.Namespace) -> None:
+    """Print one line per setting and attack, and the best attack of each setting."""
+    plain = world.found(world.nodes(Policy()))
+    silo = max(world.exact, key=lambda name: len(world.exact[name]))
+    nearest = [
+        np.sort((world.exact[silo] != start).sum(1))[:TARGETS].mean() for start in world.queries[: options.starts]
+    ]
+    print(f"The first guess is right in {100 * (1 - np.mean(nearest) / BITS):.1f} % of the bits.\n")
+    print("| setting | accounts | best attack | requests per code | bits right | overlap@10 | mAP@20 | refused |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in options.settings:
+        policy = Policy(**SETTINGS[name])
+        answers = world.found(world.nodes(policy))
+        use = (f"{100 * overlap(answers, plain):.0f} %", f"{100 * world.precision(answers):.1f} %")
+        refused = f"{100 * world.refused(policy):.0f} %"
+        for accounts in (False, True) if policy.max_near_queries else (False,):
+            results = {}
+            for attack, run in ATTACKS.items():
+                results[attack] = summary(
+                    attacked(world, policy, run, options.requests, options.starts, accounts=accounts)
+                )
+                print(f"<!-- {name}, {'many' if accounts else 'one'}: {attack}: {results[attack]} -->", file=sys.stderr)
+            best = min(results, key=lambda attack: (results[attack][0] or np.inf, -results[attack][1]))
+            requests, share, answered = results[best]
+            number = f"{requests:,}" if requests else f"not in {options.requests:,}"
+            needed = -(-answered // policy.max_near_queries) if accounts and policy.max_near_queries else 1
+            cells = (name, f"{needed:,}", best, number, f"{100 * share:.1f} %", *use, refused)
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def summary(findings: Sequence[Finding]) -> tuple[int | None, float, int]:
+    """Return the mean over starts: requests if all codes were found, the share of right bits, and the answered requests."""
+    numbers = [found.requests for found in findings if found.requests is not None]
+    known = round(float(np.mean(numbers))) if len(numbers) == len(findings) else None
+    return known, float(np.mean([found.share for found in findings])), max(found.answered for found in findings)
+
+
+if __name__ == "__main__":
+    main()
