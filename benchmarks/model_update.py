@@ -139,7 +139,7 @@ async def change(federation: Federation, runs: Sequence[Path], process: int) -> 
     """
     hub, file = federation.hub, federation.folder / f"{SILO}.toml"
     text = file.read_text()
-    bus = NatsBus(hub.bus, hub.federation)
+    bus = NatsBus(hub)
     await bus.link.start(wait_seconds=10)
     one, changes, times = 0, [], []
     begin = time.perf_counter()

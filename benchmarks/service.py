@@ -189,7 +189,7 @@ async def measure(
     """Measure both kinds of queries with 1, 8 and 32 callers, and the shares of a single caller."""
     if federation.process is not None:
         processes = {**processes, "NATS server": federation.process.pid}
-    bus = NatsBus(federation.hub.bus, federation.hub.federation)
+    bus = NatsBus(federation.hub)
     await bus.link.start(wait_seconds=10)
     silos = BreakerBus(WireBus(bus), misses=1, patience_seconds=10)
     backend = HubBackend(run, SILOS, silos, deadline_seconds=10)

@@ -15,6 +15,7 @@ import pytest
 from silohash.base.certificates import AUTHORITY, Authority, subject
 from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, SiloConfig, read_config
+from silohash.service.envelope import new_key
 from silohash.service.nats_server import server_config
 from tests.ports import free_port
 
@@ -45,13 +46,16 @@ class Federation:
         self.authority.write_member(folder / "server.pem", folder / "server.key", "127.0.0.1", server=True)
         for name in ("hub", *silos):
             self.authority.write_member(folder / f"{name}.pem", folder / f"{name}.key", name)
+        sealing = {name: new_key(folder / f"{name}.sealing.key") for name in ("hub", *silos)}
         for silo in silos:
             file = {"silo": silo, "federation": "tests", "run": str((runs or {}).get(silo, run))}
-            self._write(silo, file | {"bus": self._bus(silo)})
+            tables = {"bus": self._bus(silo), "sealing": {"key": f"{silo}.sealing.key", "hub": [sealing["hub"]]}}
+            self._write(silo, file | tables)
         nats = {"listen": f"127.0.0.1:{self.port}", "certificate": "server.pem", "key": "server.key"}
         file = {"federation": "tests", "run": str(run), "deadline_seconds": deadline_seconds}
         tables = {
             "bus": self._bus("hub"),
+            "sealing": {"key": "hub.sealing.key", "silos": {silo: sealing[silo] for silo in silos}},
             "silos": {silo: subject(silo) for silo in silos},
             "nats": {**nats, "authority": AUTHORITY},
         }

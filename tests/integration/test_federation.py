@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import statistics
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
@@ -14,12 +17,15 @@ from typing import Any
 
 import pytest
 
+from silohash import __version__
 from silohash.api.runs import open_run
+from silohash.base.certificates import Authority
 from silohash.base.errors import OutOfRange, UserError
 from silohash.search.breaker import SKIPPED
 from silohash.search.hits import Hits
 from tests.nats import needs_nats
 from tests.processes import STARTED_SECONDS, Processes, federation_of
+from tests.runs import silohash
 from tests.served import drawn, png, served_run, write_pictures
 
 pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
@@ -112,6 +118,54 @@ def test_a_hub_that_is_killed_is_back_after_its_start(processes: Processes) -> N
     processes.start("hub")
     processes.until(ask, STARTED_SECONDS)
     assert not processes.client.search("red square", k=5).missing_silos
+
+
+def test_a_silo_of_another_version_is_named_in_the_logs_the_status_and_by_doctor(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = processes.federation.folder
+    (tmp_path / "sitecustomize.py").write_text("import silohash\n\nsilohash.__version__ = '9.8.7'\n")
+    processes.stop("museum")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        processes.start("museum")
+    processes.until(processes.whole, BACK_SECONDS)
+    assert f"museum has silohash 9.8.7, and this process {__version__}" in (folder / "hub.log").read_text()
+    assert f"The hub has silohash {__version__}, and this process 9.8.7" in (folder / "museum.log").read_text()
+    with urllib.request.urlopen(f"http://127.0.0.1:{processes.port}/api/v1/status") as answer:
+        versions = {silo["name"]: silo["version"] for silo in json.load(answer)["silos"]}
+    assert versions == {"silo-1": __version__, "silo-2": __version__, "museum": "9.8.7"}
+    said = silohash("doctor", "--member", folder / "hub.toml")
+    assert (said.code, f"has silohash 9.8.7, and the hub {__version__}" in said.out) == (1, True)
+    processes.stop("museum")
+    processes.start("museum")
+    processes.until(processes.whole, BACK_SECONDS)
+
+
+def test_a_silo_with_a_certificate_of_another_authority_is_refused_and_named(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """Its process goes on trying, and its log and its check say why. The hub names it as missing."""
+    folder = processes.federation.folder
+    own = {name: (folder / name).read_bytes() for name in ("museum.pem", "museum.key")}
+    processes.stop("museum")
+    Authority.new().write_member(tmp_path / "museum.pem", tmp_path / "museum.key", "museum")
+    for name in own:
+        shutil.copy(tmp_path / name, folder / name)
+    log, sentence = folder / "museum.log", "museum.pem was signed by another authority than authority.pem"
+    before = len(log.read_text())
+    processes.start("museum")
+    processes.until(lambda: "error of the bus" in log.read_text()[before:], STARTED_SECONDS)
+    assert sentence in log.read_text()[before:]
+    assert "Traceback" not in log.read_text()[before:]
+    assert set(processes.client.search("red square", k=5).missing_silos) == {"museum"}
+    said = silohash("doctor", "--member", folder / "museum.toml")
+    assert (said.code, sentence in said.out) == (1, True)
+    assert processes.stop("museum", signal.SIGTERM) == 0
+    for name, content in own.items():
+        (folder / name).write_bytes(content)
+    processes.start("museum")
+    processes.until(processes.whole, BACK_SECONDS)
 
 
 def test_all_processes_end_cleanly(processes: Processes) -> None:

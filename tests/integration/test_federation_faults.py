@@ -201,7 +201,7 @@ def test_site_whose_policy_refuses_the_job_makes_the_run_partial(federation: Fed
         federation.restart("place-2")
     assert trained.reasons == dict.fromkeys([(number, 2) for number in range(3)], NOT_IN_JOB)
     (line,) = [line for line in trained.said if "partial" in line]
-    assert line.startswith("The run is partial: place-2 was absent from 3 of 3 rounds (it refuses the job: ")
+    assert line.startswith("The run is partial: place-2 had no part in 3 of 3 rounds (it refuses the job: ")
 
 
 REFUSED = ("disabled", "error:client_quit")

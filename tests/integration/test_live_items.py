@@ -153,7 +153,7 @@ class Asker:
         self.encoder = Run.open(run).model.encoder()
 
     async def _connect(self, federation: Federation) -> NatsBus:
-        bus = NatsBus(federation.hub.bus, "tests")
+        bus = NatsBus(federation.hub)
         await bus.link.start(wait_seconds=DEADLINE_SECONDS)
         return bus
 

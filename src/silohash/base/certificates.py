@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silohash.base.errors import AlreadyExists, InvalidName
-from silohash.base.files import explaining_disk_errors, open_private, write_bytes
+from silohash.base.files import check_private, write_bytes, write_secret
 from silohash.base.forms import reading
 
 ORGANIZATION = "silohash"
@@ -143,15 +143,11 @@ def new_key(path: Path) -> ec.EllipticCurvePrivateKey:
         UserError: If the file exists or cannot be written.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    with explaining_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(path, "xb", opener=open_private) as file:
-                file.write(_key_bytes(key))
-        except FileExistsError as error:
-            raise AlreadyExists(
-                f"{path} exists already, and a new key would make its certificate useless. Remove the file first."
-            ) from error
+    if path.exists():
+        raise AlreadyExists(
+            f"{path} exists already, and a new key would make its certificate useless. Remove the file first."
+        )
+    write_secret(path, _key_bytes(key))
     return key
 
 
@@ -267,7 +263,9 @@ def _host(name: str) -> x509.GeneralName:
 
 def _read_key(path: Path, missing: str) -> SigningKey:
     with reading(path, remedy=PEM, missing=missing):
-        return load_pem_private_key(path.read_bytes(), None)  # type: ignore[return-value]  # of an authority
+        key: SigningKey = load_pem_private_key(path.read_bytes(), None)  # type: ignore[assignment]  # of an authority
+    check_private(path)
+    return key
 
 
 def _key_bytes(key: SigningKey) -> bytes:

@@ -168,6 +168,10 @@ class UnwritableFile(UserError):
     """The operating system refuses to write a file. Choose another folder, or correct its permissions."""
 
 
+class ReadableByOthers(UserError):
+    """A file or folder that must be private is open to others. Run the chmod of the message."""
+
+
 class DiskFull(UserError):
     """A file cannot be written because the disk is full. Free some space, and run the command again."""
 

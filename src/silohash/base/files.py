@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import threading
 import time
 import tomllib
@@ -27,7 +28,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from safetensors.numpy import save as _save_safetensors
 
-from silohash.base.errors import AlreadyExists, DiskFull, ForeignFiles, InvalidFile, UnwritableFile
+from silohash.base.errors import AlreadyExists, DiskFull, ForeignFiles, InvalidFile, ReadableByOthers, UnwritableFile
 from silohash.base.forms import AGAIN, INTERRUPTED, detail, of_json, reading
 from silohash.base.types import Arrays
 
@@ -148,6 +149,44 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
             beside.replace(path)
         finally:
             _remove(beside)
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read, such as a key. If its folder does not exist, it is private, too.
+
+    Raises:
+        UserError: If the file exists or may not be written.
+    """
+    with explaining_disk_errors(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(content)
+
+
+def check_private(path: Path) -> None:
+    """Check that only its owner can read or change a file with a secret, or enter a folder, by the rules of PostgreSQL.
+
+    The group may read a file that belongs to the administrator of the machine, such as a secret of a container, and enter
+    any folder, to make copies.
+
+    Raises:
+        UserError: If others can do more.
+    """
+    state, folder = path.stat(), path.is_dir()
+    given = os.name == "posix" and state.st_uid == 0 and os.geteuid() != 0
+    allowed = stat.S_IRWXU | (stat.S_IRGRP if given else 0) | (stat.S_IRGRP | stat.S_IXGRP if folder else 0)
+    if os.name == "posix" and stat.S_IMODE(state.st_mode) & ~allowed:
+        raise ReadableByOthers(
+            f"{path} must be private, but others have access to it (mode {stat.filemode(state.st_mode)}). "
+            f"Run: chmod {700 if folder else 600} {path}"
+        )
+
+
+def make_private(folder: Path) -> None:
+    """Let nobody but their owner enter a folder and its subfolders, and read or change their files."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -25,13 +25,15 @@ def signature(path: Path) -> Signature:
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
-def connect(path: Path, *, mode: str = "rw", immutable: bool = False) -> sqlite3.Connection:
+def connect(
+    path: Path, *, mode: str = "rw", immutable: bool = False, wait_seconds: float = WAIT_SECONDS
+) -> sqlite3.Connection:
     """Open a connection with manual transactions in a mode of SQLite: "rw", "rwc" to create the file, or "ro".
 
     An immutable file is read as if it never changes, without locks and without files beside it.
     """
     place = f"{path.resolve().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
-    return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(place, uri=True, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
 
 
 def connect_and_read(path: Path) -> sqlite3.Connection:

@@ -48,7 +48,7 @@ SUBCOMMANDS: dict[str, tuple[str, str, tuple[Callable[..., None], ...]]] = {
     "federation": (
         SEARCH,
         "Set up a federation of several machines.",
-        (serve.init, serve.sign, serve.kits, serve.disable, serve.enable, serve.leave),
+        (serve.init, serve.key, serve.sign, serve.kits, serve.disable, serve.enable, serve.leave),
     ),
     "audit-log": (SEARCH, "Check the audit log of a silo.", (audit.verify,)),
     "data": (DATA, "List, check, import and describe archives.", (data.list_, data.check, data.import_, data.card)),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +19,9 @@ from silohash.base.errors import NoEffect, UnknownName, UserError
 from silohash.base.optional import require
 from silohash.base.registry import Registry, suggestion
 from silohash.cli.console import print_json, print_result
+
+if TYPE_CHECKING:
+    from silohash.base.certificates import Finding
 
 KINDS = ("local", "federated", "data", "partition", "measure")
 WITH_CARDS = ("local", "federated")
@@ -206,11 +210,32 @@ def doctor(
             metavar="KIT", help="Check a training kit instead: certificates, the way to the server, the data."
         ),
     ] = None,
+    member: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="Check a silo or a hub instead: certificates, the way to the server, versions of silos.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Check what is installed, and what each missing part is for."""
     if kit is not None:
-        _check_kit(kit, as_json=as_json)
+        require("nvflare", "Checking a kit")
+        from silohash.training.sites.kits import check_kit
+
+        _print_findings(check_kit(kit), as_json=as_json)
+        return
+    if member is not None:
+        require("nats", "Checking a member")
+        from silohash.service.checks import check_member
+
+        logging.disable()  # what the connection would log is printed
+        try:
+            found = check_member(member)
+        finally:
+            logging.disable(logging.NOTSET)
+        _print_findings(found, as_json=as_json)
         return
     facts: dict[str, Any] = {
         "python": sys.version.split()[0],
@@ -231,12 +256,8 @@ def doctor(
         print_result(f"{name:26} {value if value is not None else f'missing: {PACKAGES[name]}'}")
 
 
-def _check_kit(kit: Path, *, as_json: bool) -> None:
-    """Print what is found in a training kit, and exit with 1 if it cannot be used."""
-    require("cryptography", "Checking a kit")
-    from silohash.training.sites.kits import check_kit
-
-    found = check_kit(kit)
+def _print_findings(found: Sequence[Finding], *, as_json: bool) -> None:
+    """Print what was found about a member, and exit with 1 if something must be done."""
     if as_json:
         print_json({"findings": [asdict(finding) for finding in found]})
     for finding in () if as_json else found:

@@ -83,12 +83,12 @@ def serve(
 def require_page() -> None:
     """Check that the search page can be served: the operating system, and the packages."""
     _refuse_windows("serve")
-    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+    for package in ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client"):
         require(package, "The search page")
 
 
 def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
-    import uvicorn
+    from uvicorn.config import LOGGING_CONFIG
 
     from silohash.service.web.server import Server, ignoring_signals
 
@@ -100,11 +100,9 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
         import webbrowser
 
         webbrowser.open(address)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
-    )
+    server = Server(app, stop_seconds=3, log_config=LOGGING_CONFIG, log_level="warning")
     with ignoring_signals():
-        Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
         print_status("Stopped.")
 
 
@@ -287,6 +285,21 @@ def init(
     print_status("Start each of these in a terminal of its own:")
     for command in commands(folder, silos):
         print_result(f"  {command}")
+
+
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the secret key, which only you can read.")],
+) -> None:
+    """Make the key with which a member encrypts and signs its messages, and print the public key for the other members.
+
+    The public key of a silo is entered in the hub's file: [sealing.silos]. That of the hub is entered in the file of each
+    silo: [sealing] hub.
+    """
+    _require_bus()
+    from silohash.service.envelope import new_key as make_key
+
+    print_result(make_key(file))
+    print_status(f"The secret key is in {file}. Enter it in this member's file: [sealing] key.")
 
 
 def sign(

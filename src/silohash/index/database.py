@@ -10,6 +10,7 @@ from the ids again, so a digest that does not belong to its entry is ignored ins
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import zlib
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import AlreadyExists, DamagedFile, NotIndexed, OtherVersion, UnreadableFile, WrongKindOfFile
-from silohash.base.files import explaining_disk_errors
+from silohash.base.files import explaining_disk_errors, open_private
 from silohash.base.sqlite_files import (
     Signature,
     connect,
@@ -334,10 +335,12 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
         raise AlreadyExists(f"The file {path} already exists. Open it, or remove it first.")
     beside = path.with_name(f".{path.name}.part")
     with explaining_disk_errors(path), explaining_database_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             _unlink(beside)
-            connection = connect(beside, mode="rwc")
+            # SQLite would create the file for everyone to read. The files beside it get the mode of the file.
+            os.close(open_private(beside, os.O_CREAT | os.O_WRONLY))
+            connection = connect(beside, mode="rw")
             try:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.executescript(SCHEMA)

@@ -99,6 +99,8 @@ class Traits:
             with its update. Unless it is with the update, updates of many silos can be added up as they arrive.
         weighting: Federated. Parameter that changes nothing but the weights of silos; empty if there is none. If it is
             ``uniform``, all silos with items of a parameter group have the same weight.
+        largest_weight: Federated. Largest weight that a silo can have. If None, it is the silo's number of items. Larger
+            weights of silos on other machines are rejected.
         proximal_weight: Federated. Weight of a proximal term.
         normalizes: Federated. Whether updates are divided by the length of their training, which takes only the method's own
             proximal term into account.
@@ -151,6 +153,7 @@ class Traits:
     averages: bool = True
     weights_known: WeightsKnown = "before training"
     weighting: str = ""
+    largest_weight: float | None = None
     proximal_weight: float = 0.0
     normalizes: bool = False
     means: tuple[SharedMean, ...] = ()

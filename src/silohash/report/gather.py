@@ -241,7 +241,7 @@ def _averaging(federated: FederatedConfig) -> dict[str, str]:
         "rule for faulty silos": "" if robust is None else f"{robust.rule}, for {robust.faulty:.0%} of the silos",
         "server optimizer": "" if server is None else server.optimizer,
         "silos per round": "" if federated.fraction == 1 else f"{federated.fraction:.0%}",
-        "largest weight of a silo": "" if federated.weight_cap == 1 else f"{federated.weight_cap:.0%}",
+        "largest weight of a silo": "" if federated.given_cap == 1 else f"{federated.given_cap:.0%}",
     }
     return {name: text for name, text in found.items() if text}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from silohash.base.errors import NoEffect, NothingUsable, UserError
-from silohash.base.files import folder_beside
+from silohash.base.files import folder_beside, make_private
 from silohash.base.types import Modality, Notify, Rows
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
@@ -72,13 +72,14 @@ def index_run(
                 check_labels(run, archive, encoder)
                 _check_items(run, archive, rows, encodable)
             stored = set((fields or {}).get(silo, FIELDS))
-            with folder_beside(run.index_folder / silo) as folder:
+            with folder_beside(run.index_folder / silo, private=True) as folder:
                 held = _index_silo(silo, folder, encoder, items, encodable, set(stored))
                 if run.model.record.spec.scores_pairs:
                     _write_nodes(folder, encoder, items, encodable)
                 _note_pictures(folder, items, stored, None if archive is not None else run.config.data.path)
                 if archive is not None:
                     note_added(folder, archive)
+                make_private(folder)
             note_indexed(run.index_folder, silo, held, run.silo_names)
             notify(f"{silo}: {counts[silo]:,} items")
             for sentence in left_out(items, rows, encodable):

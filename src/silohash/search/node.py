@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from silohash import __version__
 from silohash.base.errors import LimitReached, NotFound, NotPermitted, NotSearchable, UserError
 from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
@@ -314,6 +315,7 @@ class SiloNode:
             first = next(iter(indexes.values()), None)
             return SiloStatus(
                 name=self.name,
+                version=__version__,
                 items={modality: len(loaded.index) for modality, loaded in indexes.items()},
                 model_digest=digest,
                 reason=" ".join(dict.fromkeys(reasons)),
@@ -325,7 +327,7 @@ class SiloNode:
                 accepts_content=self.policy.accept_query_content,
             )
         except UserError as error:
-            return SiloStatus(name=self.name, reason=str(error), reachable=False)
+            return SiloStatus(name=self.name, version=__version__, reason=str(error), reachable=False)
 
     def _examples(self, loaded: LoadedIndex) -> tuple[Item, ...]:
         """Return some items of an index, spread evenly over it, as far as the policy approves them."""

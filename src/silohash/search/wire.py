@@ -32,6 +32,7 @@ from typing import (
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from silohash import __version__
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.base.forms import detail, fault
 from silohash.index.server import time_limit
@@ -58,6 +59,7 @@ from silohash.search.requests import (
 )
 
 _log = logging.getLogger(__name__)
+_of_other_versions: set[str] = set()
 
 VERSION = 2
 """Version of the messages. A message of another version is refused."""
@@ -106,7 +108,7 @@ class _Form:
 def _form_of(cls: Hashable) -> _Form:
     """Return the form that the annotations of a class declare. An answer also names its silo."""
     cls = cast(type, cls)
-    entries: dict[str, Any] = {"version": Literal[2], "kind": Literal[_KINDS[cls]]}
+    entries: dict[str, Any] = {"version": Literal[2], "kind": Literal[_KINDS[cls]], "silohash": NotRequired[Text]}
     if cls in ANSWERS.values():
         entries["silo"] = Text
     sent: dict[str, Sent] = {}
@@ -148,7 +150,7 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     """Return the message of a value. Its name begins a sentence."""
     form = _form_of(cast(Hashable, type(value)))
     fields = {attribute: getattr(value, attribute) for attribute in form.sent}
-    document: dict[str, Any] = {"version": VERSION, "kind": _KINDS[type(value)], **first}
+    document: dict[str, Any] = {"version": VERSION, "kind": _KINDS[type(value)], "silohash": __version__, **first}
     for attribute, how in form.sent.items():
         if fields[attribute] is not None or attribute not in form.optional:
             document[how.name] = how.encode(fields[attribute], fields)
@@ -160,8 +162,8 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
         raise UnreadableMessage(f"{name} holds text that cannot be written as UTF-8.") from error
 
 
-def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str]:
-    """Return the value that a message of some kinds carries, and the name of its silo."""
+def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str, str]:
+    """Return the value that a message of some kinds carries, the name of its silo, and the version of silohash there."""
     if len(content) > most_bytes:
         raise UnreadableMessage(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
     try:
@@ -181,7 +183,14 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         raise UnreadableMessage(f"{name} does not have the expected form ({fault(error)}).") from error
     except UserError as error:
         raise UnreadableMessage(f"{name} does not have the expected form ({detail(error)}).") from error
-    return value, document.get("silo", "")
+    return value, document.get("silo", ""), document.get("silohash", "")
+
+
+def _compare(sender: str, version: str) -> None:
+    """Log, once per sender, that it has another version of silohash than this process."""
+    if version != __version__ and sender not in _of_other_versions:
+        _of_other_versions.add(sender)
+        _log.warning("%s has silohash %s, and this process %s", sender, version or "of an unknown version", __version__)
 
 
 def _version(content: bytes) -> int | None:
@@ -222,7 +231,9 @@ def decode_request(content: bytes) -> Request:
     Raises:
         UnreadableMessage: If the bytes are not a request of this version.
     """
-    request: Request = _decoded(content, REQUESTS, MOST_REQUEST_BYTES, "The request")[0]
+    request: Request
+    request, _, version = _decoded(content, REQUESTS, MOST_REQUEST_BYTES, "The request")
+    _compare("The hub", version)
     return request
 
 
@@ -272,16 +283,17 @@ def decode_answer(content: bytes, silo: str) -> Answer:
     Raises:
         UnreadableMessage: If the bytes are not an answer of the silo.
     """
-    answer, sender = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
+    answer, sender, version = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
     if sender != silo:
         raise UnreadableMessage(f'It answered in the name of another silo, "{sender}".')
+    _compare(silo, version)
     if isinstance(answer, Hits):
         # In `Hits`, this column can be left out.
         if len(answer.found_by) != len(answer.ids):
             raise UnreadableMessage("It answered with columns of unequal length.")
         return replace(answer, silos=(silo,) * len(answer.ids))
     found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
-    return replace(found, name=silo) if isinstance(found, SiloStatus) else found
+    return replace(found, name=silo, version=version) if isinstance(found, SiloStatus) else found
 
 
 Responder: TypeAlias = Callable[[bytes, int, float], bytes]

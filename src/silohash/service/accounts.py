@@ -1,27 +1,30 @@
 """The accounts of a service: names, passwords, sessions and tokens, in one SQLite file.
 
 Passwords are stored as argon2id hashes. Of sessions and tokens, which are random, only SHA-256 digests are stored, so that a
-copy of the file does not let anyone in. The file is readable only for the user who runs the service.
+copy of the file does not let anyone in. The file is readable only for the user who runs the service. It is in write-ahead
+mode: whoever reads it does not wait for another program that changes it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import re
 import secrets
 import sqlite3
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from silohash.base.errors import (
     AlreadyExists,
+    InUse,
     InvalidName,
     NotPermitted,
     OtherVersion,
@@ -30,8 +33,9 @@ from silohash.base.errors import (
     UnreadableFile,
     WrongKindOfFile,
 )
+from silohash.base.files import check_private, open_private
 from silohash.base.optional import require
-from silohash.base.sqlite_files import transaction
+from silohash.base.sqlite_files import connect, primary_code, transaction
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -45,6 +49,10 @@ SESSION_SECONDS = 12 * 3600
 DAY_SECONDS = 86_400
 TOKEN_START = "silohash_"  # noqa: S105  the public part of a token, by which scanners of secrets find it
 WAIT_SECONDS = 10.0
+"""How long a command waits for another program that changes the file."""
+
+SERVICE_WAIT_SECONDS = 2.0
+"""How long a request to a service waits for it."""
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -59,8 +67,11 @@ CREATE TABLE tokens (
 );
 """
 
+LOCKED = "Another program is changing the accounts. Try again in a few seconds."
 PASSWORD_LENGTHS = range(10, 1001)
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+
+Run: TypeAlias = Callable[..., sqlite3.Cursor]
 
 Scope = Literal["search", "items", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -98,32 +109,34 @@ class Accounts:
     Its methods raise a `UserError` for an account or a token that does not exist.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.time, wait_seconds: float = WAIT_SECONDS
+    ) -> None:
         """Open a file of accounts, which is created if it does not exist. The clock returns seconds since 1970.
 
         Raises:
-            UserError: If the file is not one of accounts, is in a newer format, or cannot be read or written.
+            UserError: If the file is not one of accounts, is in a newer format, can be read by others, or cannot be read or
+                written.
         """
         self.path = path
-        self._clock = clock
-        self._lock = threading.RLock()
+        self._clock, self._wait_seconds = clock, wait_seconds
+        self._readers: deque[sqlite3.Connection] = deque()
         with self._explained():
             # SQLite would create the file with the permissions of the umask, readable for others.
             if not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-            self._connection = sqlite3.connect(
-                path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
+                os.close(open_private(path, os.O_CREAT | os.O_WRONLY))
+            self._connection = connect(path, wait_seconds=wait_seconds)
             try:
-                self._connection.execute("PRAGMA foreign_keys = ON")
                 self._prepare()
+                check_private(path)
             except BaseException:
                 self._connection.close()
                 raise
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        for connection in (*self._readers, self._connection):
+            connection.close()
 
     def __enter__(self) -> Accounts:
         return self
@@ -139,7 +152,7 @@ class Accounts:
         """
         checked, hashed = check_name(name), self._hashed(password)
         with self._changing() as run:
-            if self._listed("WHERE name = ?", checked):
+            if self._listed(run, "WHERE name = ?", checked):
                 raise AlreadyExists(f'The account "{checked}" already exists. Choose another name, or remove it first.')
             run("INSERT INTO accounts VALUES (?, ?, ?, ?)", checked, hashed, admin, self._clock())
 
@@ -151,45 +164,54 @@ class Accounts:
         """
         hashed = self._hashed(password)
         with self._changing() as run:
-            self._account(name)
+            self._account(run, name)
             run("UPDATE accounts SET password = ? WHERE name = ?", hashed, name)
             run("DELETE FROM sessions WHERE account = ?", name)
 
     def remove(self, name: str) -> None:
         """Remove an account with its sessions and tokens."""
         with self._changing() as run:
-            self._account(name)
+            self._account(run, name)
             run("DELETE FROM accounts WHERE name = ?", name)
 
     def all(self) -> list[Account]:
         """Return all accounts in the order of their names."""
-        with self._changing():
-            return self._listed("ORDER BY name")
+        with self._reading() as run:
+            return self._listed(run, "ORDER BY name")
 
     def verify(self, name: str, password: str) -> bool:
         """Return whether a password is that of an account. An unknown name takes the same time as a wrong password."""
         from argon2.exceptions import InvalidHashError, VerificationError
 
-        with self._changing() as run:
-            row = run("SELECT password FROM accounts WHERE name = ?", name).fetchone()
+        found = self._stored(name)
         # An unknown name is compared too, or the time of the answer would tell which names exist.
-        stored = self._unknown if row is None else row[0]
+        stored = found or self._unknown
         try:
             self._hasher.verify(stored, _bytes(password[: PASSWORD_LENGTHS.stop]))
         except (VerificationError, InvalidHashError):
             return False
-        if row is not None and self._hasher.check_needs_rehash(stored):
+        if found and self._hasher.check_needs_rehash(stored):
             renewed = self._hasher.hash(_bytes(password))
-            # Not if the password was changed since it was read above.
-            with self._changing() as run:
+            # Not if the password was changed since it was read above. If the file is locked, the next sign-in does it.
+            with suppress(InUse), self._changing() as run:
                 run("UPDATE accounts SET password = ? WHERE name = ? AND password = ?", renewed, name, stored)
-        return row is not None
+        return found is not None
+
+    def device(self, name: str, former: str = "") -> str:
+        """Return a new mark for a browser in which someone signed in to an account, or a former one; empty if it is invalid.
+
+        A mark is valid for the account until its password changes.
+        """
+        stored, given = self._stored(name), former.partition(".")[0] or secrets.token_urlsafe(16)
+        key = hashlib.sha256(_bytes(f"device {stored}")).digest()
+        mark = f"{given}.{hmac.new(key, _bytes(given), 'sha256').hexdigest()}"
+        return mark if stored and (not former or hmac.compare_digest(_bytes(former), _bytes(mark))) else ""
 
     def start_session(self, name: str) -> str:
         """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         with self._changing() as run:
-            self._account(name)
+            self._account(run, name)
             run("DELETE FROM sessions WHERE expires <= ?", now)
             run("INSERT INTO sessions VALUES (?, ?, ?)", _digest(secret), name, now + SESSION_SECONDS)
         return secret
@@ -197,13 +219,16 @@ class Accounts:
     def session(self, secret: str) -> Account | None:
         """Return the account of a session, or None if there is no such session or it has ended."""
         digest, now = _digest(secret), self._clock()
-        with self._changing() as run:
-            row = run("SELECT account, expires FROM sessions WHERE digest = ? AND expires > ?", digest, now).fetchone()
-            if row is None:
-                return None
-            if row[1] < now + SESSION_SECONDS / 2:
+        valid = "SELECT name, admin, created, expires FROM sessions JOIN accounts ON name = account"
+        with self._reading() as run:
+            row = run(f"{valid} WHERE digest = ? AND expires > ?", digest, now).fetchone()
+        if row is None:
+            return None
+        if row[3] < now + SESSION_SECONDS / 2:
+            # A later request renews it if another program changes the file at the moment.
+            with suppress(InUse), self._changing(0.0) as run:
                 run("UPDATE sessions SET expires = ? WHERE digest = ?", now + SESSION_SECONDS, digest)
-            return self._account(row[0])
+        return Account(row[0], bool(row[1]), row[2])
 
     def end_session(self, secret: str) -> None:
         """End a session if it exists."""
@@ -232,7 +257,7 @@ class Accounts:
         secret = f"{TOKEN_START}{token.id}_{secrets.token_urlsafe(32)}"
         row = token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, expires
         with self._changing() as run:
-            if not self._account(account).admin and "admin" in chosen:
+            if not self._account(run, account).admin and "admin" in chosen:
                 raise NotPermitted(
                     f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
                 )
@@ -278,17 +303,22 @@ class Accounts:
 
     def _tokens(self, which: str, *values: object) -> list[Token]:
         query = f"SELECT id, account, label, scopes, created, expires FROM tokens {which}"  # noqa: S608  literals
-        with self._changing() as run:
+        with self._reading() as run:
             rows = run(query, *values).fetchall()
         return [Token(*(*row[:3], check_scopes(row[3].split()), *row[4:])) for row in rows]
 
-    def _listed(self, which: str, *values: object) -> list[Account]:
-        query = f"SELECT name, admin, created FROM accounts {which}"  # noqa: S608  literals
-        rows = self._connection.execute(query, values).fetchall()
-        return [Account(name, bool(admin), created) for name, admin, created in rows]
+    def _stored(self, name: str) -> str | None:
+        """Return the hash of an account's password, or None if there is no such account."""
+        with self._reading() as run:
+            row = run("SELECT password FROM accounts WHERE name = ?", name).fetchone()
+        return None if row is None else str(row[0])
 
-    def _account(self, name: str) -> Account:
-        found = self._listed("WHERE name = ?", name)
+    def _listed(self, run: Run, which: str, *values: object) -> list[Account]:
+        query = f"SELECT name, admin, created FROM accounts {which}"  # noqa: S608  literals
+        return [Account(name, bool(admin), created) for name, admin, created in run(query, *values).fetchall()]
+
+    def _account(self, run: Run, name: str) -> Account:
+        found = self._listed(run, "WHERE name = ?", name)
         if not found:
             raise UnknownName(
                 f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.'
@@ -297,27 +327,47 @@ class Accounts:
 
     def _prepare(self) -> None:
         """Create the tables of a new file, and check those of an existing one."""
-        with self._changing() as run:
-            pragmas = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-            kind, version, tables = (run(pragma).fetchone()[0] for pragma in pragmas)
-            if not tables and not kind:
-                for statement in filter(str.strip, SCHEMA.split(";\n")):
-                    run(statement)
-            elif kind != APPLICATION_ID:
-                raise WrongKindOfFile(
-                    f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
-                )
-            elif version != FORMAT_VERSION:
-                raise OtherVersion(
-                    f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
-                    "Use the silohash that wrote it."
-                )
+        count = "SELECT count(*) FROM sqlite_master"
+        pragmas = ("PRAGMA application_id", "PRAGMA user_version", count)
+        kind, version, tables = (self._connection.execute(pragma).fetchone()[0] for pragma in pragmas)
+        if (tables or kind) and kind != APPLICATION_ID:
+            raise WrongKindOfFile(
+                f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
+            )
+        if tables and version != FORMAT_VERSION:
+            raise OtherVersion(
+                f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
+                "Use the silohash that wrote it."
+            )
+        self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if not tables:
+            with self._changing() as run:
+                if not run(count).fetchone()[0]:  # another process may have been faster
+                    for statement in filter(str.strip, SCHEMA.split(";\n")):
+                        run(statement)
+        self._connection.execute(count).fetchone()  # from now on SQLite keeps the files beside it, which readers need
 
     @contextmanager
-    def _changing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+    def _reading(self) -> Iterator[Run]:
+        """Yield what runs a statement that only reads. It waits neither for another program nor for another thread."""
+        with self._explained():
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = connect(self.path, mode="ro", wait_seconds=self._wait_seconds)
+            try:
+                yield lambda statement, *values: connection.execute(statement, values)
+            finally:
+                self._readers.append(connection)
+
+    @contextmanager
+    def _changing(self, wait_seconds: float | None = None) -> Iterator[Run]:
         """Open a transaction, which is applied as a whole or not at all, and yield what runs a statement with its values."""
-        with self._lock, self._explained(), transaction(self._connection):
-            yield lambda statement, *values: self._connection.execute(statement, values)
+        wait = self._wait_seconds if wait_seconds is None else wait_seconds
+        with self._explained(), closing(connect(self.path, wait_seconds=wait)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            with transaction(connection):
+                yield lambda statement, *values: connection.execute(statement, values)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -326,6 +376,8 @@ class Accounts:
         except sqlite3.ProgrammingError:
             raise
         except (sqlite3.DatabaseError, OSError) as error:
+            if isinstance(error, sqlite3.DatabaseError) and primary_code(error) == sqlite3.SQLITE_BUSY:
+                raise InUse(LOCKED) from error
             raise UnreadableFile(
                 f"The file of accounts {self.path} cannot be read or written ({error}). Check the file and its folder."
             ) from error
@@ -336,7 +388,7 @@ def accounts_beside(config: Path) -> Accounts | None:
     path = config.parent / FILE
     if not path.exists():
         return None
-    accounts = Accounts(path)
+    accounts = Accounts(path, wait_seconds=SERVICE_WAIT_SECONDS)
     if accounts.all():
         return accounts
     accounts.close()

@@ -5,6 +5,7 @@ Paths in a file are relative to the folder of the file.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from silohash.base.registry import suggestion
 
 REMEDY = "Correct the file."
 MISSING = "Write it as docs/how-to/deploy.md describes."
+NEW_KEY = "make the key of a member with: silohash federation key FILE"
 MOST_PORT = 65_535
 
 
@@ -56,6 +58,23 @@ def _checked_listen(address: str) -> str:
     return address
 
 
+def _checked_key(key: str) -> str:
+    """Return a public key of X25519 in base64, after checking it."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+    try:
+        # Some of 32 bytes share the same secret with every key.
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True)))
+    except ValueError as error:
+        raise ValueError(f'"{key}" is not a public key; {NEW_KEY}') from error
+    return key
+
+
+def _checked_network(address: str) -> str:
+    """Return an address or a network, such as 127.0.0.1 or 172.18.0.0/16."""
+    return str(ipaddress.ip_network(address, strict=False))
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the host and the port of an address to listen on."""
     host, _, port = address.rpartition(":")
@@ -66,6 +85,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
 Subject = Annotated[str, Field(min_length=1, max_length=1000)]
+SealingKey = Annotated[str, AfterValidator(_checked_key)]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -89,6 +109,20 @@ class BusSettings(_Table):
     certificate: Path
     key: Path
     authority: Path | None = None
+
+
+class SealingSettings(_Table):
+    """The keys with which the hub and the silos encrypt and sign their messages for each other.
+
+    Attributes:
+        key: File with the secret key of this member.
+        hub: At a silo, the public key of the hub; two while the hub's key is replaced.
+        silos: At the hub, the public key of each silo.
+    """
+
+    key: Path
+    hub: tuple[SealingKey, ...] = ()
+    silos: dict[Name, SealingKey] = Field(default_factory=dict)
 
 
 class NatsSettings(_Table):
@@ -131,6 +165,7 @@ class SiloConfig(_Table):
 
     Attributes:
         run: Folder of the trained run, with the silo's index.
+        sealing: The keys with which messages are encrypted and signed.
         policy: File of the silo's policy; None for that in the folder of the run.
         items: Where further items come from; None if the silo has the items of its index only.
         metrics: Where the metrics of the process are served; None for none.
@@ -144,6 +179,7 @@ class SiloConfig(_Table):
     federation: FederationName
     run: Path
     bus: BusSettings
+    sealing: SealingSettings
     policy: Path | None = None
     items: ItemsSettings | None = None
     metrics: MetricsSettings | None = None
@@ -157,12 +193,19 @@ class SiloConfig(_Table):
         """The items folder. A silo without one has an empty folder in its run."""
         return self.items.folder if self.items is not None else self.run / "items" / self.silo
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.sealing.hub or self.sealing.silos:
+            raise ValueError("[sealing] at a silo has the keys key and hub, a list with the hub's public key")
+        return self
+
 
 class HubConfig(_Table):
     """The file of a hub.
 
     Attributes:
         run: Folder of the trained run, with its model.
+        sealing: The keys with which messages are encrypted and signed.
         silos: The subject of each silo's certificate by the silo's name.
         deadline_seconds: Time limit for the answers of the silos to a query that does not have a limit of its own.
         deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.
@@ -170,6 +213,7 @@ class HubConfig(_Table):
             probe. At 0 it is always waited for.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
+        proxies: Addresses or networks of the web servers that pass requests on. Only they tell where a request comes from.
         next_run: Folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
         next_share: Share of the silos that must have the new model.
         next_at: Time from which the new model is used even if they do not; None for no such time.
@@ -178,12 +222,14 @@ class HubConfig(_Table):
     federation: FederationName
     run: Path
     bus: BusSettings
+    sealing: SealingSettings
     silos: Annotated[dict[Name, Subject], Field(min_length=1)]
     deadline_seconds: Seconds = 5.0
     deadline_limits_seconds: tuple[Seconds, Seconds] = (0.1, 60.0)
     deadline_misses: Annotated[int, Field(ge=0)] = 1
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
+    proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
     next_run: Path | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     next_at: AwareDatetime | None = None
@@ -196,12 +242,18 @@ class HubConfig(_Table):
         twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
         if twice:
             raise ValueError(f"silos: {' and '.join(twice)} have the same subject; each silo needs its own certificate")
+        sealing = self.sealing.silos
+        if odd := sorted(sealing.keys() ^ self.silos.keys()):
+            raise ValueError(f'[silos] and [sealing.silos] must name the same silos, and "{odd[0]}" is in one only')
+        if len(set(sealing.values())) < len(sealing) or self.sealing.hub:
+            raise ValueError("[sealing] at the hub has the keys key and silos, with a different public key per silo")
         return self
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
 TABLES: Mapping[str, type[_Table]] = {
     "bus": BusSettings,
+    "sealing": SealingSettings,
     "nats": NatsSettings,
     "items": ItemsSettings,
     "metrics": MetricsSettings,
@@ -225,6 +277,8 @@ def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
 def _explained(error: ValidationError, form: type[BaseModel]) -> str:
     """Return what is wrong, with the nearest known key for an unknown one."""
     first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "missing" and first["loc"] == ("sealing",):
+        return f"[sealing] is missing, the table of the keys that encrypt messages; {NEW_KEY}"
     if first["type"] != "extra_forbidden":
         return fault(error)
     *tables, name = map(str, first["loc"])

@@ -44,6 +44,7 @@ def leave_federation(file: Path, silo: str) -> bool:
         write_json(listing, {**left, silo: datetime.now(UTC).isoformat(timespec="seconds")})
         document = tomlkit.parse(read_text(file, remedy=REMEDY, missing=MISSING))
         document["silos"].remove(silo)
+        document["sealing"]["silos"].remove(silo)
         write_text(file, tomlkit.dumps(document))
     if written:
         write_text(nats / "nats.conf", server)

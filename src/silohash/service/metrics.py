@@ -88,6 +88,9 @@ class Metrics:
             "silohash_silo_seconds", "Time from a query until the silo's answer arrived.", ("silo",)
         )
         self.missing = counter("silohash_missing_silos", "Silos that were missing from an answer.", ("silo", "reason"))
+        self.forged = counter(
+            "silohash_forged_answers", "Messages to the hub that the silo did not seal as an answer.", ("silo",)
+        )
         self._requests = counter("silohash_http_requests", "Requests of HTTP.", ("area", "status"))
         self.in_flight = gauge("silohash_requests_in_flight", "Requests that are being answered.")
         self.sign_in_failures = counter("silohash_sign_in_failures", "Refused passwords and tokens.", ("reason",))
@@ -144,12 +147,15 @@ def _makers(
     return partial(Counter, registry=registry), partial(Gauge, registry=registry), histogram
 
 
-Refusal: TypeAlias = Literal["unreadable", "not_found", "limited", "late", "audit_log", "refused", "failed"]
+Refusal: TypeAlias = Literal[
+    "unreadable", "not_found", "limited", "late", "audit_log", "refused", "failed", "forged", "replayed", "stale"
+]
 """Kinds of reasons for which a silo refuses a request.
 
 ``unreadable``: the request cannot be read. ``not_found``: the silo does not have the item. ``limited``: the asker has
 reached a limit. ``late``: the hub did not wait any more when the turn of the request came. ``audit_log``: the audit log
 cannot be written. ``refused``: the policy forbids it, or the index cannot be used for it. ``failed``: an unexpected error.
+``forged``, ``replayed``, ``stale``: see `silohash.service.envelope.Rejected`.
 """
 
 KINDS: Mapping[type, str] = {Query: "search", ItemRequest: "item", CodeRequest: "code", StatusRequest: "status"}
@@ -178,6 +184,8 @@ class SiloMetrics:
         self._bytes = counter("silohash_silo_answer_bytes", "Bytes of all answers.")
         self._items = gauge("silohash_items", "Codes that can be searched.", ("modality",))
         ProcessCollector(registry=self.registry)
+        for reason in ("forged", "replayed", "stale"):
+            self._refused.labels(reason)
         self._show(status)
 
     def count(self, response: Response, seconds: float) -> None:
@@ -194,6 +202,10 @@ class SiloMetrics:
             self._show(response.answer)
         elif isinstance(response.answer, Hits | Item):
             self._released.inc(len(response.answer) if isinstance(response.answer, Hits) else 1)
+
+    def reject(self, kind: Refusal) -> None:
+        """Count a request that was refused without reading it."""
+        self._refused.labels(kind).inc()
 
     def _show(self, status: SiloStatus) -> None:
         for modality, count in status.items.items():

@@ -5,16 +5,17 @@ of the processes that answer for the silo (a queue group), and informs the hub a
 connection, the hub repeats unanswered requests until their deadline, and gives the silos time to reconnect.
 
 Each request says for how long the hub still waits. A silo does not begin with one that has waited longer for its turn.
+
+All messages are sealed (`silohash.service.envelope`). A silo answers a request that it cannot open with an empty message. A
+hub that cannot open an answer, which others may have sent, waits on, and names this cause at the deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from logging import WARNING
@@ -28,8 +29,9 @@ from nats.errors import Error as NatsError
 from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
 from silohash.search.hits import Reason
-from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, with_time_left
-from silohash.service.config import BusSettings
+from silohash.search.wire import Reader, with_time_left
+from silohash.service.config import BusSettings, HubConfig
+from silohash.service.envelope import HubEnvelopes, Opener, RejectedError, bound_to
 from silohash.service.logs import log_event, logged_errors
 from silohash.service.nats_server import Subjects, token
 from silohash.service.tls import explained, findings, tls_context
@@ -38,8 +40,10 @@ T = TypeVar("T")
 
 NOT_CONNECTED = Reason("It is not running, or cannot be reached.", "not_connected")
 NO_BUS = Reason("The hub cannot reach the silos, because it is not connected to the message server (NATS).", "no_bus")
-QUEUE = "search"
-"""Name of the queue group of a silo's processes."""
+UNSEALED = Reason(
+    "It cannot open what the hub seals, or others answered in its name. Compare the public keys in [sealing].",
+    "invalid",
+)
 
 CONNECT_SECONDS = 10
 STOP_SECONDS = 5
@@ -52,18 +56,8 @@ RETRY_SECONDS = 0.05
 GRACE_SECONDS = 3.0
 """Time that silos have to reconnect after the hub did, before they count as absent."""
 
-MOST_WAITING_REQUESTS = 1_000
-"""Maximum number of requests that wait at a silo. Further requests are dropped and remain unanswered."""
-
 MOST_WAITING_BYTES = 256 << 20
 NO_RESPONDERS = "503"
-
-
-@dataclass
-class ArrivedMessage(Msg):
-    """A message, with the value of the monotonic clock at which it was read. It may then wait for its turn."""
-
-    arrived: float = field(default_factory=time.monotonic)
 
 
 class _EncryptedClient(Client):
@@ -252,16 +246,30 @@ async def completed(
             yield future
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """A request of the hub that is not answered yet."""
+
+    silo: str
+    sealed: bytes
+    open: Opener
+    future: asyncio.Future[bytes | Reason | None]
+
+
 class NatsBus:
     """The hub's side of the bus. See `silohash.search.wire.Carrier`."""
 
-    def __init__(self, settings: BusSettings, federation: str) -> None:
-        """Prepare the connection of a hub. The exceptions are those of `Link`."""
-        self._subjects = Subjects(federation)
+    def __init__(self, config: HubConfig, forged: Callable[[str], None] = lambda silo: None) -> None:
+        """Prepare the connection of a hub. The exceptions are those of `Link` and `HubEnvelopes`.
+
+        ``forged`` gets the name of the silo for each message in its name that is not the sealed answer.
+        """
+        self._subjects, self._forged = Subjects(config.federation), forged
+        self._envelopes, self._unsealed = HubEnvelopes(config.federation, config.sealing), set[str]()
         self._hub = token_hex(8)
         self._numbers = count()
-        self._waiting: dict[tuple[str, str], asyncio.Future[bytes | Reason | None]] = {}
-        self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self.link = Link(config.bus, f"hub of {config.federation}", self._subscribe, self._give_up)
 
     async def ask(
         self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
@@ -278,12 +286,16 @@ class NatsBus:
                 break
             for silo, outcome in (await self._ask_once(open_, end, arrived, read)).items():
                 if self._is_final(outcome, end):
-                    found[silo] = late(deadline_seconds) if outcome is None else outcome
+                    found[silo] = self._unanswered(silo, deadline_seconds) if outcome is None else outcome
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
         answered = [silo for silo, outcome in found.items() if isinstance(outcome, bytes) and silo in arrived]
         return Replies.of(found, {silo: arrived[silo] - start for silo in answered})
+
+    def _unanswered(self, silo: str, deadline_seconds: float) -> Reason:
+        """Return the reason for a silo whose answer did not arrive before the deadline."""
+        return UNSEALED if silo in self._unsealed else late(deadline_seconds)
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""
@@ -298,12 +310,15 @@ class NatsBus:
     ) -> dict[str, bytes | Reason | None]:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
         number = next(self._numbers)
-        futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
+        futures: dict[str, asyncio.Future[bytes | Reason | None]] = {}
         keys = {silo: (token(silo), str(number)) for silo in requests}
-        for silo, future in futures.items():
-            self._waiting[keys[silo]] = future
+        for silo, content in requests.items():
+            bound = bound_to(self._subjects.requests(silo), self._subjects.answer(silo, self._hub, number))
+            futures[silo] = asyncio.get_running_loop().create_future()
+            sealed, opener = self._envelopes.seal(silo, with_time_left(content, _left(end)), bound)
+            self._waiting[keys[silo]] = _Waiting(silo, sealed, opener, futures[silo])
         try:
-            if not await self._send(requests, number, end):
+            if not await self._send([self._waiting[key] for key in keys.values()], number):
                 return dict.fromkeys(requests)
             silo_of = {future: silo for silo, future in futures.items()}
             async for future in completed(silo_of, _left(end)):
@@ -316,15 +331,15 @@ class NatsBus:
                 del self._waiting[key]
         return {silo: future.result() if future.done() else None for silo, future in futures.items()}
 
-    async def _send(self, requests: Mapping[str, bytes], number: int, end: float) -> bool:
-        """Send requests, and return whether there was a connection. The arguments are those of `_ask_once`."""
+    async def _send(self, requests: Sequence[_Waiting], number: int) -> bool:
+        """Send requests, and return whether there was a connection."""
         client = self.link.client
         if client is None:
             return False
         try:
-            for silo, content in requests.items():
-                answer = self._subjects.answer(silo, self._hub, number)
-                await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
+            for request in requests:
+                answer = self._subjects.answer(request.silo, self._hub, number)
+                await client.publish(self._subjects.requests(request.silo), request.sealed, reply=answer)
         except (NatsError, OSError):
             return False
         return True
@@ -336,47 +351,24 @@ class NatsBus:
     async def _receive(self, message: Msg) -> None:
         """Pass an answer to the request that waits for it. Other answers are dropped."""
         _, _, _, silo, _, number = message.subject.split(".")
-        future = self._waiting.get((silo, number))
-        if future is not None and not future.done():
-            absent = (message.headers or {}).get("Status") == NO_RESPONDERS
-            future.set_result(NOT_CONNECTED if absent else message.data)
+        waiting = self._waiting.get((silo, number))
+        if waiting is None or waiting.future.done():
+            return
+        absent = (message.headers or {}).get("Status") == NO_RESPONDERS
+        try:
+            waiting.future.set_result(NOT_CONNECTED if absent else waiting.open(message.data))
+            self._unsealed.discard(waiting.silo)
+        except RejectedError:
+            self._forged(waiting.silo)
+            if waiting.silo not in self._unsealed:
+                self._unsealed.add(waiting.silo)
+                log_event("dropped an answer that the silo did not seal", level=WARNING, silo=waiting.silo)
 
     def _give_up(self) -> None:
         """Stop waiting for all answers, because they can no longer arrive."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_result(None)
-
-
-class SiloLink(Link):
-    """The silo's side of the bus: receive requests to one silo, and answer them."""
-
-    def __init__(
-        self, settings: BusSettings, federation: str, silo: str, responder: Responder, executor: Executor | None
-    ) -> None:
-        """Prepare the connection of a silo. The exceptions are those of `Link`.
-
-        An ``executor`` runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
-        connection, which takes less time if an answer takes no more than about a millisecond.
-        """
-        super().__init__(settings, f"silo {silo}", self._subscribe)
-        self._subject = Subjects(federation).requests(silo)
-        self._responder, self._executor = responder, executor
-
-    async def _subscribe(self, client: Client) -> None:
-        async def answer(message: Msg) -> None:
-            """Answer one request."""
-            arrived = message.arrived if isinstance(message, ArrivedMessage) else time.monotonic()
-            arguments = (message.data, min(client.max_payload, MOST_ANSWER_BYTES), arrived)
-            if self._executor is None:
-                content = self._responder(*arguments)
-            else:
-                content = await asyncio.get_running_loop().run_in_executor(self._executor, self._responder, *arguments)
-            if message.reply:
-                await client.publish(message.reply, content)
-
-        client.msg_class = ArrivedMessage
-        await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
+        for waiting in self._waiting.values():
+            if not waiting.future.done():
+                waiting.future.set_result(None)
 
 
 def _left(end: float) -> float:

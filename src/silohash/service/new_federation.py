@@ -2,10 +2,10 @@
 
 The folders hold everything that a member needs, so each of them can be moved to the member's machine::
 
-    FOLDER/authority/  authority.pem, authority-key.pem       what signs all certificates
-    FOLDER/hub/        hub.toml, hub.pem, hub.key, run/       the model, and the names of the silos
-    FOLDER/nats/       nats.conf, server.pem, server.key  who may send what
-    FOLDER/SILO/       silo.toml, silo.pem, silo.key, run/    the model, and the silo's index and policy
+    FOLDER/authority/  authority.pem, authority-key.pem                    what signs all certificates
+    FOLDER/hub/        hub.toml, hub.pem, hub.key, sealing.key, run/       the model, and the public keys of the silos
+    FOLDER/nats/       nats.conf, server.pem, server.key                   who may send what
+    FOLDER/SILO/       silo.toml, silo.pem, silo.key, sealing.key, run/    the model, and the silo's index and policy
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, KIT, Authority, subject, subject_of
 from silohash.base.errors import InvalidName, NotIndexed, RepeatedValue, WrongAddress
-from silohash.base.files import check_new_folder, folder_beside, write_text
+from silohash.base.files import check_new_folder, folder_beside, make_private, write_text
 from silohash.base.forms import fault, of_value
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
@@ -33,13 +33,14 @@ from silohash.run.config.toml import to_toml
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
 from silohash.service.config import FederationName, HubConfig, Server, is_local, read_config
+from silohash.service.envelope import new_key
 from silohash.service.nats_server import server_config
 
 HUB, NATS = "hub", "nats"
 SHARED = ("config.toml", "environment.json", "partition.json", "rounds.jsonl")
 """Files of a run that every member gets, besides the folder of the model. They do not hold any item of a silo."""
 
-CERTIFICATE, CERTIFICATE_KEY = "server.pem", "server.key"
+CERTIFICATE, CERTIFICATE_KEY, SEALING_KEY = "server.pem", "server.key", "sealing.key"
 OPEN_TO_ALL = "0.0.0.0"  # noqa: S104  only with TLS
 ADDRESS = "tls://127.0.0.1:4222"
 
@@ -126,8 +127,10 @@ def write_federation(
         with folder_beside(folder) as new:
             if kits is None:
                 authority.save(new / AUTHORITY_FOLDER)
-            subjects = {silo: _write_silo(common, new / silo, silo) for silo in members}
-            _write_hub(common, new, subjects)
+            sealing = {silo: new_key(new / silo / SEALING_KEY) for silo in members}
+            hub = new_key(new / HUB / SEALING_KEY)
+            subjects = {silo: _write_silo(common, new / silo, silo, hub) for silo in members}
+            _write_hub(common, new, subjects, sealing)
             if folder.exists():
                 folder.rmdir()
     return members
@@ -148,8 +151,8 @@ def _check_names(silos: Sequence[str], run: Run) -> None:
         raise RepeatedValue(f'Two silos have the name "{twice}" in different spellings{suggestion(twice, silos)}.')
 
 
-def _write_silo(common: _Members, folder: Path, silo: str) -> str:
-    """Write the folder of a silo, and return the subject of its certificate."""
+def _write_silo(common: _Members, folder: Path, silo: str, hub: str) -> str:
+    """Write the folder of a silo, which gets the hub's public key, and return the subject of its certificate."""
     run = common.run
     _copy_run(run, folder / "run")
     policy, index = run.folder / POLICIES / f"{silo}.toml", run.index_folder / silo
@@ -158,6 +161,7 @@ def _write_silo(common: _Members, folder: Path, silo: str) -> str:
         shutil.copy(policy, folder / "run" / POLICIES)
     if index.is_dir():
         shutil.copytree(index, folder / "run" / "index" / silo)
+        make_private(folder / "run" / "index" / silo)  # one of an earlier version is open
         held = (read_listing(run.index_folder) or {}).get(silo)
         if held is not None:
             note_indexed(folder / "run" / "index", silo, held, (silo,))
@@ -166,11 +170,12 @@ def _write_silo(common: _Members, folder: Path, silo: str) -> str:
     startup = Path(bus["certificate"]).parent
     if startup != Path():
         file["training"] = str(startup.parent)
-    _write_toml(folder / "silo.toml", f"The silo {silo}", file | {"bus": bus})
+    tables = {"bus": bus, "sealing": {"key": SEALING_KEY, "hub": [hub]}}
+    _write_toml(folder / "silo.toml", f"The silo {silo}", file | tables)
     return known_as
 
 
-def _write_hub(common: _Members, root: Path, subjects: dict[str, str]) -> None:
+def _write_hub(common: _Members, root: Path, subjects: dict[str, str], sealing: dict[str, str]) -> None:
     folder, nats = root / HUB, root / NATS
     _copy_run(common.run, folder / "run")
     bus, _ = common.bus(folder, HUB, HUB)
@@ -179,6 +184,7 @@ def _write_hub(common: _Members, root: Path, subjects: dict[str, str]) -> None:
     files = {"certificate": CERTIFICATE, "key": CERTIFICATE_KEY, "authority": AUTHORITY}
     tables = {
         "bus": bus,
+        "sealing": {"key": SEALING_KEY, "silos": sealing},
         "silos": subjects,
         "nats": {"listen": listen(common.server), **{key: f"../{NATS}/{file}" for key, file in files.items()}},
     }

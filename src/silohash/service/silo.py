@@ -15,12 +15,13 @@ from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
 from silohash.base.errors import AuditFailed, UserError
+from silohash.base.files import check_private
 from silohash.base.optional import require
 from silohash.index.listing import is_indexed
 from silohash.run.folder import Run
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
-from silohash.search.policy import policy_of, read_policy
+from silohash.search.policy import Policy, policy_of, read_policy
 from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
@@ -28,7 +29,8 @@ from silohash.service.audit import FOLDER, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
-from silohash.service.nats_bus import SiloLink, run_loop
+from silohash.service.nats_bus import run_loop
+from silohash.service.silo_link import SiloLink
 
 LOOK_SECONDS = 1.0
 """Pause between two looks whether the index of a new model is finished, or that of the old one is no longer needed."""
@@ -45,22 +47,31 @@ def open_models(config: SiloConfig) -> SiloModels:
     A silo to which items can be added need not be indexed. If the index of the old run was removed, only the new is opened.
 
     Raises:
-        UserError: If a folder does not hold a run, the silo is not indexed, or its policy is not valid.
+        UserError: If a folder does not hold a run, the silo is not indexed, others can read its index, or its policy is not
+            valid.
     """
     silo = config.silo
     policy = policy_of(config.run / POLICIES, silo) if config.policy is None else read_policy(config.policy)
     run, following = Run.open(config.run), None if config.next_run is None else Run.open(config.next_run)
     is_finished = following is not None and is_indexed(following.index_folder, silo)
     if following is not None and is_finished and not is_indexed(run.index_folder, silo):
-        return SiloModels(open_node(following.index_folder, silo, policy, run=following))
+        return SiloModels(_opened(following, silo, policy))
     if config.items is not None:
         from silohash.service.items.indexer import prepare_index
 
         prepare_index(run, silo)
-    models = SiloModels(open_node(run.index_folder, silo, policy, run=run))
+    models = SiloModels(_opened(run, silo, policy))
     if following is not None and is_finished:
-        models.add(open_node(following.index_folder, silo, policy, run=following))
+        models.add(_opened(following, silo, policy))
     return models
+
+
+def _opened(run: Run, silo: str, policy: Policy) -> SiloNode:
+    """Return the node of a silo's index in a run, which nobody else may read."""
+    folder = run.index_folder / silo
+    if folder.is_dir():
+        check_private(folder)
+    return open_node(run.index_folder, silo, policy, run=run)
 
 
 def run_silo(
@@ -91,7 +102,8 @@ def run_silo(
         executor = kept.enter_context(ThreadPoolExecutor(1, "answer"))
         change = kept.enter_context(ModelChange(config, models, executor, serve_items))
         answer = responder(node, log, metrics, models.choose)
-        link = SiloLink(config.bus, config.federation, config.silo, answer, None if models.quick else executor)
+        rejected = (lambda kind: None) if metrics is None else metrics.reject
+        link = SiloLink(config, answer, None if models.quick else executor, rejected)
         run_loop(_serve(config, link, change, ready, read_again))
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from silohash.base.certificates import Finding, member_findings, read_certificates, subject_of
 from silohash.base.errors import UserError
+from silohash.base.files import check_private
 from silohash.base.forms import damaged, reading
 from silohash.service.config import BusSettings
 
@@ -20,6 +21,7 @@ def tls_context(settings: BusSettings) -> ssl.SSLContext:
         read_certificates(path, missing=NO_FILE)
     with reading(settings.key, missing=NO_FILE):
         settings.key.read_bytes()
+    check_private(settings.key)
     try:
         context = ssl.create_default_context(cafile=settings.authority)
         context.load_cert_chain(settings.certificate, settings.key, password="")

@@ -257,7 +257,7 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
     settings, federated = resolved.config.federated, resolved.federated
     given = {
         "federated.robust": settings.robust is not None,
-        "federated.weight_cap": settings.weight_cap < 1,
+        "federated.weight_cap": settings.given_cap < 1,
         "federated.server": settings.server is not None,
         ENCRYPTION: resolved.config.exchange.encryption is not None,
     }
@@ -351,6 +351,7 @@ def train_rounds(
         folder=run.folder,
         limits=limits,
         chain=worker.chain,
+        announced=prepared.announced,
         keep=received_updates(config, run.folder) if config.exchange.keep_updates else None,
     )
     state = first_state(run, prepared, worker)

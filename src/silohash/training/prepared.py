@@ -54,6 +54,7 @@ from silohash.training.checks import (
     towers_of_few_silos,
     unreleased_classes,
 )
+from silohash.training.updates.bounds import Announced, Bounds
 from silohash.training.updates.chain import Chain, Link, Screening
 from silohash.training.updates.compression import Compression
 from silohash.training.updates.encryption import KEY, SiloKey
@@ -195,6 +196,7 @@ class Prepared:
             the columns of the labels in ``evaluate.ignore_labels``.
         published: The initial weights of towers that are published networks, under ``modality/name``.
         key: The key with which silos encrypt what they send, if they do.
+        announced: What each silo on another machine announced, which only the server knows.
     """
 
     resolved: ResolvedConfig
@@ -203,6 +205,7 @@ class Prepared:
     arrays: Arrays
     published: Arrays = field(default_factory=dict)
     key: SiloKey | None = None
+    announced: Sequence[Announced] = ()
 
     @property
     def config(self) -> RunConfig:
@@ -216,7 +219,7 @@ class Prepared:
         # Noise is first, because it alone changes how a silo trains: no link may stand between it and the training.
         if exchange.privacy is not None:
             links.append(Noise(self.resolved, exchange.privacy, [train for _, train, _ in self.silos]))
-        links.append(Screening(federated))
+        links += [Bounds.of(self.config, federated.traits, self.announced), Screening(federated)]
         if exchange.compression is not None:
             links.append(Compression.of(exchange.compression, federated))
         if exchange.encryption is not None:
@@ -432,7 +435,7 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
     """Return remarks on settings that have no effect on the silos' items, as sentences."""
     settings, federated = resolved.config.federated, resolved.federated
     rule = settings.robust.rule if settings.robust else ""
-    towers = towers_of_few_silos(settings.weight_cap, rule, sizes, arrays) if federated.traits.averages else ()
+    towers = towers_of_few_silos(settings.given_cap, rule, sizes, arrays) if federated.traits.averages else ()
     releases = {name: part.traits.release for name, part in federated.parts(settings.name).items()}
     return *unreleased_classes(releases, sizes, arrays), *towers
 

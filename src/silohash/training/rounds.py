@@ -25,6 +25,7 @@ from silohash.training.checkpoint import RunState
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
 from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
+from silohash.training.updates.bounds import Announced
 from silohash.training.updates.chain import DIRECT, Chain, next_server
 from silohash.training.updates.received import ReceivedUpdates
 
@@ -53,6 +54,7 @@ class RoundSettings:
         limits: How long to wait for the silos.
         chain: What happens to updates on their way. It is that of the workers.
         keep: Keeps the updates of the last round; None to keep none.
+        announced: What the silos announced before their first rounds; empty if all are simulated in one program.
     """
 
     rounds: int
@@ -68,6 +70,7 @@ class RoundSettings:
     limits: Limits = WAIT_FOR_ALL
     chain: Chain = DIRECT
     keep: ReceivedUpdates | None = None
+    announced: Sequence[Announced] = ()
 
 
 def run_rounds(
@@ -128,11 +131,12 @@ def _round(
     used = [receipt.result.silo for receipt in receipts if receipt.rejected is None]
     server, privacy = settings.chain.released(outcome.state.server, state.server, silos, used)
     state = replace(outcome.state, server=server)
-    scores = validation_scores(engine, federated, state, settings) if settings.validate else []
+    unused: dict[str, str] = {}
+    scores = validation_scores(engine, federated, state, settings, unused) if settings.validate else []
     score = mean_score(scores)
     state = state.with_score(score, final=state.server.final)
     mislabeled = {} if federated.traits.personalized else mislabeled_silos(scores, settings.validation_by)
-    remarks = [f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()]
+    remarks = [f"{silo}: {remark}" for found in (outcome.remarks, unused, mislabeled) for silo, remark in found.items()]
     means = term_means(receipts)
     record = RoundRecord(
         round=number,
@@ -211,40 +215,51 @@ def trained(
         UserError: If all updates were rejected.
     """
     tasks = Tasks("train", silos, state, federated)
-    updates = settings.chain.collection() or collection_of(tasks, spool, settings.held_bytes)
+    chain = settings.chain
+    updates = chain.collection() or collection_of(tasks, spool, settings.held_bytes, single=chain.compares())
     if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
         updates.expect(announced(attendance, tasks.to_weigh()))
     exchange = StatisticsExchange(tasks, attendance, spool, updates, settings.chain)
-    outliers = Outliers(federated.origin(state.server), len(silos))
+    origin = federated.origin(state.server)
+    outliers = Outliers(origin, len(silos))
     results = exchange.completed(progressed(attendance.results(tasks)))
     if settings.keep is not None:
-        settings.keep.begin(state.round, federated.origin(state.server), state.server.extras)
+        settings.keep.begin(state.round, origin, state.server.extras)
     receipts, kept = received(results, tasks, outliers, updates, settings)
+    given = updates.updates()
+    refused = settings.chain.refused(origin, given)
+    receipts = [replace(each, rejected=refused.get(each.result.silo, each.rejected)) for each in receipts]
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
-    used, remarks = settings.chain.screened(federated.origin(server), updates.updates(), rejections)
+    named = outliers.remarks()
+    for silo in refused:
+        del kept[silo]
+        named.pop(settings.silos[silo], None)
+    accepted = [update for update in given if update.silo not in refused]
+    used, remarks = settings.chain.screened(origin, accepted, rejections)
     if used:
         server = next_server(server, used, federated, settings.buffers)
     sent, received_bytes = settings.chain.traffic()
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
         receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.result.silo),
-        remarks=outliers.remarks() | remarks,
+        remarks=named | remarks,
         uplink_bytes=exchange.uplink_bytes + sent,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
     )
 
 
-def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
+def collection_of(tasks: Tasks, spool: Spool, held_bytes: int, *, single: bool = False) -> Collection:
     """Return the collection for the updates of a round.
 
-    They are added up as they arrive if all of them do not fit into memory, provided that the server needs only sums and
-    every silo can announce its weights before it sends its update. Otherwise those that do not fit are written to disk.
+    They are added up as they arrive if all of them do not fit into memory, provided that the server needs only sums, no
+    ``single`` updates, and every silo can announce its weights before it sends its update. Otherwise those that do not
+    fit are written to disk.
     """
     federated, current = tasks.federated, tasks.state.server.params
     if sum(array.nbytes for array in current.values()) * len(tasks.silos) <= held_bytes:
         return Listed(spool)
-    if federated.traits.weights_known == "with update" or federated.traits.uplink != "sum":
+    if single or federated.traits.weights_known == "with update" or federated.traits.uplink != "sum":
         return Listed(spool)
     return Folded(current) if federated.aggregation == Aggregation() else Listed(spool)
 
@@ -340,16 +355,30 @@ def round_half_up(value: float) -> int:
 
 
 def validation_scores(
-    engine: Engine, federated: FederatedMethod, state: RunState, settings: RoundSettings
+    engine: Engine,
+    federated: FederatedMethod,
+    state: RunState,
+    settings: RoundSettings,
+    unused: dict[str, str] | None = None,
 ) -> list[Message]:
     """Return the validation score of each live silo for the model that it would deploy.
+
+    A score that is impossible, or for more queries than the silo announced, is left out, and ``unused`` receives why.
 
     Each silo searches its own training items with its own held-back queries. It sends only the score, the score of random
     codes, and the number of queries.
     """
     attendance = Attendance(engine, settings.limits)
     tasks = Tasks("validate", attendance.invited(range(len(settings.silos))), state, federated)
-    return [result.update for result in attendance.results(tasks) if _is_possible(result.update)]
+    scores = []
+    for result in attendance.results(tasks):
+        counts, reason = result.update.counts, None if _is_possible(result.update) else "it is impossible"
+        reason = reason or (settings.announced[result.silo].overclaim(counts) if settings.announced else None)
+        if reason is None:
+            scores.append(result.update)
+        elif unused is not None:
+            unused[settings.silos[result.silo]] = f"its validation score is not used: {reason}"
+    return scores
 
 
 def _is_possible(score: Message) -> bool:

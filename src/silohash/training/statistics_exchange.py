@@ -87,7 +87,8 @@ class StatisticsExchange:
     def _refusal(self, result: SiloResult) -> str | None:
         """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
         kept, server = lasting(result.kept), self.tasks.state.server
-        return self.chain.arrived(result.update, kept, server, self.tasks.federated)[1]
+        update = replace(result.update, silo=result.silo)
+        return self.chain.arrived(update, kept, server, self.tasks.federated)[1]
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:
         """Sum the statistics, as the robust rule changes them, and merge them."""

@@ -26,7 +26,7 @@ from silohash.base.certificates import (
     validity,
     write_request,
 )
-from silohash.base.errors import AlreadyExists, DamagedFile, InvalidName, MissingFile
+from silohash.base.errors import AlreadyExists, DamagedFile, InvalidName, MissingFile, ReadableByOthers
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,13 @@ def test_a_key_is_made_once(tmp_path: Path) -> None:
     with pytest.raises(AlreadyExists):
         write_request(tmp_path / "keys" / "a.key", "north")
     assert (tmp_path / "keys" / "a.key").read_bytes() == before
+
+
+def test_a_key_that_others_can_read_does_not_sign(authority: Authority, tmp_path: Path) -> None:
+    authority.save(tmp_path)
+    (tmp_path / AUTHORITY_KEY).chmod(0o644)
+    with pytest.raises(ReadableByOthers, match=rf"chmod 600 .*{AUTHORITY_KEY}"):
+        Authority.load(tmp_path)
 
 
 def test_a_request_is_signed_for_the_name_that_is_given(authority: Authority, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from silohash.base.errors import (
     ForeignFiles,
     InvalidFile,
     MissingFile,
+    ReadableByOthers,
     UnwritableFile,
     WrongKindOfPath,
 )
@@ -74,6 +75,35 @@ def test_private_file_is_never_readable_by_others(tmp_path: Path, monkeypatch: p
     finally:
         os.umask(before)
     assert modes == [0o600, 0o600, 0o644, 0o644]
+
+
+def test_a_secret_is_private_and_a_loose_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "keys" / "north.key"
+    files.write_secret(path, b"x")
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent)] == [0o600, 0o700]
+    files.check_private(path)
+    with pytest.raises(UnwritableFile):
+        files.write_secret(path, b"y")
+    for mode in (0o640, 0o604, 0o610, 0o620, 0o601):
+        path.chmod(mode)
+        with pytest.raises(ReadableByOthers, match=rf"chmod 600 {path}"):
+            files.check_private(path)
+    path.chmod(0o440)
+    if path.stat().st_uid == 0:
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        files.check_private(path)  # a secret that the administrator gives to a container
+
+
+def test_a_folder_is_made_private_with_all_that_is_in_it(tmp_path: Path) -> None:
+    inner, outside = tmp_path / "index" / "north", tmp_path / "outside"
+    inner.mkdir(parents=True)
+    outside.write_text("x")
+    (inner / "image.sqlite").write_text("x")
+    (inner / "link").symlink_to(outside)
+    outside.chmod(0o644)
+    files.make_private(tmp_path / "index")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (inner.parent, inner, inner / "image.sqlite", outside)]
+    assert modes == [0o700, 0o700, 0o600, 0o644]
 
 
 def test_full_disk_keeps_the_old_file_and_leaves_nothing_beside(tmp_path: Path, full_disk: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shlex
@@ -27,7 +28,8 @@ from silohash.base.errors import (
 )
 from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts import Accounts
-from silohash.service.nats_bus import tls_context
+from silohash.service.envelope import read_key
+from silohash.service.tls import tls_context
 from tests.accounts import PASSWORD
 from tests.nats import Federation
 from tests.runs import silohash
@@ -240,3 +242,13 @@ def test_silos_are_locked_out_and_let_in(
     done = silohash("federation", command, tmp_path, "south")
     assert (done.code, calls) == (0, [(tmp_path, "south", admitted)])
     assert done.out.startswith("south can")
+
+
+def test_a_member_makes_the_key_that_seals_its_messages(tmp_path: Path) -> None:
+    made = silohash("federation", "key", tmp_path / "north" / "sealing.key")
+    assert (made.code, "[sealing] key" in made.err) == (0, True)
+    key = read_key(tmp_path / "north" / "sealing.key")
+    assert base64.b64decode(made.out) == key.public_key().public_bytes_raw()
+    again = silohash("federation", "key", tmp_path / "north" / "sealing.key")
+    assert again.code == 2
+    assert read_key(tmp_path / "north" / "sealing.key").private_bytes_raw() == key.private_bytes_raw()

@@ -11,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash import __version__
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.index.codes import pack
 from silohash.index.server import seconds_left
+from silohash.search import wire
 from silohash.search.fields import MOST_CAPTION, MOST_CHARACTERS, MOST_CONTENT_BYTES, MOST_LABELS, MOST_PREVIEW
 from silohash.search.hits import Hits, Query, kind_of, silent
 from silohash.search.policy import Policy
@@ -66,6 +68,7 @@ def request_document(**changes):
 def test_a_query_is_sent_as_a_document_with_these_values():
     assert request_document() == {
         "version": 2,
+        "silohash": __version__,
         "kind": "search",
         "code": "0d01",  # bits 0, 2 and 3 of the first byte, bit 0 of the second
         "bits": 10,
@@ -312,6 +315,7 @@ def read(content, sent=None):
 def test_hits_are_sent_as_a_document_with_these_values():
     assert document() == {
         "version": 2,
+        "silohash": __version__,
         "kind": "hits",
         "silo": "north",
         "model": MODEL,
@@ -492,13 +496,30 @@ def test_a_code_arrives_as_it_was_sent():
         decode_code(damaged, CodeRequest("a"), "north")
 
 
+def test_another_version_of_silohash_is_logged_once_and_in_the_summary(monkeypatch, caplog):
+    monkeypatch.setattr(wire, "_of_other_versions", set())
+    answers = [encode_answer("north", SiloStatus(name="north")), encode_answer("south", SiloStatus(name="south"))]
+    request = encode_request(StatusRequest())
+    monkeypatch.setattr(wire, "__version__", "9.8.7")
+    for _ in range(3):
+        assert [decode_status(answers[0], "north").version, decode_request(request)] == [__version__, StatusRequest()]
+    newer = encode_answer("south", SiloStatus(name="south"))
+    assert decode_status(newer, "south").version == "9.8.7"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{sender} has silohash {__version__}, and this process 9.8.7" for sender in ("north", "The hub")
+    ]
+    nameless = json.loads(answers[1])
+    del nameless["silohash"]
+    assert decode_status(json.dumps(nameless).encode(), "south").version == ""
+
+
 def test_a_summary_arrives_as_it_was_sent():
     example = {"caption": "two", "labels": ["bird"], "preview": PICTURE}
     sent = SiloStatus(
         name="north", items={"image": 3, "text": 2}, model_digest=MODEL, reason="Its texts are damaged.", reachable=True,
         fields=("caption", "preview"), labels={"bird": 2},
         examples=(Item(id="a", silo="north", modalities=("image",), payload=example),),
-        models=(MODEL, "another"),
+        models=(MODEL, "another"), version=__version__,
     )  # fmt: skip
     assert decode_status(encode_answer("north", sent), "north") == sent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import argon2
@@ -13,10 +14,12 @@ import pytest
 from silohash.base.errors import (
     AlreadyExists,
     DependencyMissing,
+    InUse,
     InvalidName,
     NotPermitted,
     OtherVersion,
     OutOfRange,
+    ReadableByOthers,
     UnknownName,
     UnreadableFile,
     WrongKindOfFile,
@@ -171,11 +174,64 @@ def test_no_secret_is_in_the_file(accounts: Accounts) -> None:
     accounts.add("ada", PASSWORD)
     session = accounts.start_session("ada")
     _, token = accounts.add_token("ada", {"search"})
-    content = accounts.path.read_bytes()
+    files = [accounts.path, *accounts.path.parent.glob("accounts.sqlite-*")]
+    content = b"".join(path.read_bytes() for path in files)
     assert b"ada" in content
     for secret in (PASSWORD, session, token, token.split("_", 2)[2]):
         assert secret.encode() not in content
-    assert stat.S_IMODE(accounts.path.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert len(files) == 3
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path, accounts: Accounts) -> None:
+    accounts.path.chmod(0o640)
+    with pytest.raises(ReadableByOthers, match=r"chmod 600 .*accounts\.sqlite"):
+        Accounts(accounts.path)
+
+
+def test_reading_does_not_wait_for_a_lock_and_writing_says_so(accounts: Accounts, clock: Clock) -> None:
+    accounts.add("ada", PASSWORD)
+    session, (_, token) = accounts.start_session("ada"), accounts.add_token("ada", {"search"})
+    clock.now += SESSION_SECONDS * 0.6  # the session would be prolonged
+    accounts._wait_seconds = 0.01
+    other = sqlite3.connect(accounts.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        assert accounts.session(session).name == "ada"
+        assert accounts.token(token).account == "ada"
+        assert accounts.verify("ada", PASSWORD)
+        assert accounts.all()
+        for change in (lambda: accounts.start_session("ada"), lambda: accounts.end_session(session)):
+            with pytest.raises(InUse):
+                change()
+        with Accounts(accounts.path) as second:  # a service that starts meanwhile
+            assert second.all()
+    finally:
+        other.close()
+    accounts.end_session(session)
+    assert accounts.session(session) is None
+
+
+def test_a_thread_that_waits_for_a_lock_does_not_stop_those_that_read(accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    accounts._wait_seconds = 0.01
+    with accounts._changing(), ThreadPoolExecutor(1) as other:
+        assert other.submit(accounts.verify, "ada", PASSWORD).result(60)
+        with pytest.raises(InUse):
+            other.submit(accounts.start_session, "ada").result(60)
+
+
+def test_a_mark_of_a_browser_is_valid_for_its_account_until_the_password_changes(accounts: Accounts) -> None:
+    for name in ("ada", "eve"):
+        accounts.add(name, PASSWORD)
+    mark = accounts.device("ada")
+    assert accounts.device("ada", mark) == mark
+    assert accounts.device("ada") != mark
+    for name, former in (("eve", mark), ("bob", mark), ("ada", mark[:-1]), ("ada", "x.y"), ("ada", "."), ("ada", "é")):
+        assert accounts.device(name, former) == ""
+    assert accounts.device("bob") == ""
+    accounts.set_password("ada", "another one!")
+    assert accounts.device("ada", mark) == ""
 
 
 def test_a_file_is_opened_again_and_others_are_refused(tmp_path: Path, accounts: Accounts) -> None:

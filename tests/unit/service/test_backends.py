@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import shutil
@@ -676,7 +677,9 @@ def config(folder: Path, **values: Any) -> HubConfig:
     (folder / "config.toml").touch()
     bus = {"servers": ["tls://nats.example.org:4222"], "certificate": "hub.pem", "key": "hub.key"}
     silos = {f"silo-{number}": "U" + "ABCD"[number] * 55 for number in range(4)}
-    given = {"federation": "f", "run": folder, "bus": bus, "silos": silos, "deadline_seconds": 0.01, **values}
+    sealing = {silo: base64.b64encode(bytes([9 + number] * 32)).decode() for number, silo in enumerate(silos)}
+    tables = {"bus": bus, "silos": silos, "sealing": {"key": "hub.sealing", "silos": sealing}}
+    given = {"federation": "f", "run": folder, "deadline_seconds": 0.01, **tables, **values}
     return HubConfig.model_validate({"next_run": folder / "next", **given})
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+
 import pytest
 from pydantic import ValidationError
 
@@ -8,15 +10,18 @@ from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, MetricsSettings, SiloConfig, host_and_port, is_local, read_config
 
 SUBJECT = "O=silohash,CN=north"
+SEALING, OTHER = (base64.b64encode(bytes([number] * 32)).decode() for number in (7, 8))
 SILO = {
     "silo": "north", "federation": "museums", "run": "first",
     "bus": {
         "servers": ["tls://nats.example.org:4222"], "certificate": "north.pem", "key": "north.key", "authority": "ca.pem"
     },
+    "sealing": {"key": "north.sealing", "hub": [SEALING]},
 }  # fmt: skip
 HUB = {
     "federation": "museums", "run": "first",
     "bus": {"servers": ["tls://nats.example.org:4222"], "certificate": "hub.pem", "key": "/keys/hub.key"},
+    "sealing": {"key": "/keys/hub.sealing", "silos": {"north": SEALING}},
     "silos": {"north": SUBJECT},
     "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem", "key": "server.key", "authority": "ca.pem"},
 }  # fmt: skip
@@ -36,10 +41,12 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert silo.run == tmp_path / "first"
     assert silo.policy == tmp_path / "policies/north.toml"
     assert silo.bus.key == tmp_path / "north.key"
+    assert silo.sealing.key == tmp_path / "north.sealing"
     assert silo.bus.authority == tmp_path / "ca.pem"
     assert silo.bus.certificate == tmp_path / "north.pem"
     hub = read_config(write(tmp_path, HUB), HubConfig)
     assert str(hub.bus.key) == "/keys/hub.key"
+    assert str(hub.sealing.key) == "/keys/hub.sealing"
     assert (hub.nats.certificate, hub.bus.authority) == (tmp_path / "server.pem", None)
     assert (hub.deadline_seconds, hub.deadline_limits_seconds, hub.deadline_misses) == (5, (0.1, 60), 1)
     assert hub.silos == {"north": SUBJECT}
@@ -94,6 +101,13 @@ def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
         ({"bus": {"servers": ["tls://nats.example.org:99999"]}}, "is not an address"),
         ({"bus": {"servers": ["tls://user:password@nats.example.org:4222"]}}, "is not an address such as tls://"),
         ({"bus": {"certificate_key": "a.key"}}, r'unknown key "certificate_key"'),
+        ({"sealing": ""}, r"\[sealing\] is missing.*silohash federation key FILE"),
+        ({"sealing": {"hub": []}}, r"\[sealing\] at a silo has the keys key and hub"),
+        ({"sealing": {"silos": {"north": OTHER}}}, r"\[sealing\] at a silo has the keys key and hub"),
+        ({"sealing": {"hub": ["AAAA"]}}, '"AAAA" is not a public key; make the key.*: silohash federation key FILE'),
+        ({"sealing": {"hub": [f"{'A' * 43}="]}}, "is not a public key"),
+        ({"sealing": {"hub": ["\u00e9" * 44]}}, "is not a public key"),
+        ({"sealing": {"keys": []}}, 'unknown key "keys".*the keys here are: key, hub, silos'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message):
@@ -106,6 +120,16 @@ def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message
     [
         ({"silos": {"north": ""}}, "silos.north: string should have at least 1 character"),
         ({"silos": {"south": SUBJECT}}, "north and south have the same subject; each silo needs its own certificate"),
+        ({"silos": {"south": "CN=south"}}, 'must name the same silos, and "south" is in one only'),
+        (
+            {"sealing": {"silos": {"north": SEALING, "south": OTHER}}},
+            'must name the same silos, and "south" is in one only',
+        ),
+        ({"sealing": {"hub": [OTHER]}}, r"\[sealing\] at the hub has the keys key and silos"),
+        (
+            {"silos": {"south": "CN=south"}, "sealing": {"silos": {"north": SEALING, "south": SEALING}}},
+            "a different public key per silo",
+        ),
         ({"deadline_seconds": 0}, "deadline_seconds: input should be greater than 0, got 0"),
         ({"deadline_seconds": 601}, "deadline_seconds: input should be less than or equal to 600"),
         ({"deadline_limits_seconds": [0, 5]}, "deadline_limits_seconds.0: input should be greater than 0"),
@@ -134,6 +158,14 @@ def test_a_missing_or_damaged_file_is_explained(tmp_path):
         read_config(tmp_path / "bad.toml", HubConfig)
 
 
+def test_web_servers_are_addresses_or_networks(tmp_path):
+    config = read_config(write(tmp_path, {**HUB, "proxies": ["127.0.0.1", "172.31.251.1/24", "::1"]}), HubConfig)
+    assert config.proxies == ("127.0.0.1/32", "172.31.251.0/24", "::1/128")
+    assert read_config(write(tmp_path, HUB), HubConfig).proxies == ()
+    with pytest.raises(InvalidFile, match=r"proxies"):
+        read_config(write(tmp_path, {**HUB, "proxies": ["proxy.example.org"]}), HubConfig)
+
+
 @pytest.mark.parametrize(
     ("host", "local"),
     [("localhost", True), ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("10.0.0.1", False),
@@ -150,3 +182,11 @@ def test_metrics_are_served_to_this_machine_only() -> None:
     for listen in ("0.0.0.0:9100", "silo.example.org:9100", "127.0.0.1", "127.0.0.1:70000"):
         with pytest.raises(ValidationError):
             MetricsSettings(listen=listen)
+
+
+@pytest.mark.parametrize(("begins", "form"), [('silo = "north"', SiloConfig), ('federation = "museums"', HubConfig)])
+def test_the_files_of_the_documentation_are_valid(repository, tmp_path, begins, form):
+    page = (repository / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    (block,) = (body for body in page.split("```toml\n")[1:] if body.startswith(begins) and "[bus]" in body)
+    (tmp_path / "member.toml").write_text(block.split("```")[0], encoding="utf-8")
+    assert read_config(tmp_path / "member.toml", form).sealing.key == tmp_path / "sealing.key"

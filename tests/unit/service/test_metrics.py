@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from silohash.base.errors import AddressUnavailable, AuditFailed, TimeOver, UserError
@@ -158,7 +159,7 @@ def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
     answered = {kind: found["silohash_silo_answered_total", kind] for kind in ("search", "item", "code", "status")}
     assert answered == {"search": 1, "item": 1, "code": 1, "status": 1}
     refused = {labels[0]: value for (name, *labels), value in found.items() if name == "silohash_silo_refused_total"}
-    assert refused == {"limited": 2, "not_found": 1, "unreadable": 1}
+    assert refused == {"limited": 2, "not_found": 1, "unreadable": 1, "forged": 0, "replayed": 0, "stale": 0}
     assert found["silohash_silo_released_items_total",] == 5
     assert found["silohash_silo_answer_bytes_total",] == sent
     assert found["silohash_silo_answer_seconds_count", "search"] == 2
@@ -179,6 +180,12 @@ def test_kinds_of_refusals(node: SiloNode) -> None:
     other = query_of(WORDS, 16, radius_bits=3)
     closed = made_up_node(Path(node._stores[0].path).parent, "south", WORDS, 16, Policy(modalities=()))
     assert refusal_of(respond(closed, encode_request(other))) == "refused"
+
+
+def test_requests_that_are_not_read_are_counted(node: SiloNode) -> None:
+    metrics = SiloMetrics(node.status())
+    metrics.reject("replayed")
+    assert values(generate_latest(metrics.registry).decode())["silohash_silo_refused_total", "replayed"] == 1
 
 
 def test_the_number_of_items_follows_the_summaries(node: SiloNode) -> None:

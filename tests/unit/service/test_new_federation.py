@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import stat
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from silohash.index.listing import is_indexed, read_listing
 from silohash.run.folder import Run
 from silohash.search.silos import open_node
 from silohash.service.config import HubConfig, SiloConfig, read_config
+from silohash.service.envelope import read_key
 from silohash.service.nats_server import server_config
 from silohash.service.new_federation import commands, listen, write_federation
 from tests.runs import silohash
@@ -48,12 +50,16 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def sealing_key(path: Path) -> str:
+    return base64.b64encode(read_key(path).public_key().public_bytes_raw()).decode()
+
+
 def test_each_member_has_a_folder_with_what_it_needs(folder: Path) -> None:
     assert names(folder) == {"authority", "hub", "nats", "silo-1", "silo-2", "Musée d'Orsay"}
     assert names(folder / "authority") == {"authority.pem", "authority-key.pem"}
     assert names(folder / "nats") == {"nats.conf", "server.pem", "server.key", "authority.pem"}
-    assert names(folder / "hub") == {"hub.toml", "hub.pem", "hub.key", "authority.pem", "run"}
-    assert names(folder / "silo-1") == {"silo.toml", "silo.pem", "silo.key", "authority.pem", "run"}
+    assert names(folder / "hub") == {"hub.toml", "hub.pem", "hub.key", "sealing.key", "authority.pem", "run"}
+    assert names(folder / "silo-1") == {"silo.toml", "silo.pem", "silo.key", "sealing.key", "authority.pem", "run"}
     shared = {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "model"}
     assert names(folder / "hub" / "run") == names(folder / "Musée d'Orsay" / "run") == shared
     assert names(folder / "silo-1" / "run") == shared | {"index"}
@@ -80,6 +86,12 @@ def test_the_files_fit_each_other(folder: Path) -> None:
         assert all(finding.good for finding in member_findings(config.bus.certificate, config.bus.authority, ""))
         assert stat.S_IMODE(config.bus.key.stat().st_mode) == 0o600
         assert config.training is None
+    own = sealing_key(hub.sealing.key)
+    for silo, key in hub.sealing.silos.items():
+        sealing = read_config(folder / silo / "silo.toml", SiloConfig).sealing
+        assert (key, sealing.hub) == (sealing_key(sealing.key), (own,))
+        assert stat.S_IMODE(sealing.key.stat().st_mode) == 0o600
+    assert len({own, *hub.sealing.silos.values()}) == 1 + len(hub.silos)
     assert (folder / "nats" / "nats.conf").read_text() == server_config(hub, beside=folder / "nats")
     assert 'listen: "127.0.0.1:4222"' in server_config(hub)
 
@@ -117,7 +129,7 @@ def test_silos_have_the_certificates_of_their_kits(run: Run, tmp_path: Path) -> 
     folder = tmp_path / "search"
     write_federation(run, folder, silos=(), kits=tmp_path / "kits")
     assert names(folder) == {"hub", "nats", "silo-1", "silo-2"}, "the authority stays with the kits"
-    assert names(folder / "silo-1") == {"silo.toml", "run"}, "there is one secret key for both"
+    assert names(folder / "silo-1") == {"silo.toml", "sealing.key", "run"}, "there is one certificate for both"
     silo = read_config(folder / "silo-1" / "silo.toml", SiloConfig)
     assert silo.training is not None
     assert silo.training.resolve() == startup.parent.resolve()
@@ -125,7 +137,7 @@ def test_silos_have_the_certificates_of_their_kits(run: Run, tmp_path: Path) -> 
     assert not Path((folder / "silo-1" / "silo.toml").read_text().partition('training = "')[2]).is_absolute()
     other = read_config(folder / "silo-2" / "silo.toml", SiloConfig)
     assert (other.training, names(folder / "silo-2")) == (
-        None, {"silo.toml", "silo.pem", "silo.key", "authority.pem", "run"},
+        None, {"silo.toml", "silo.pem", "silo.key", "sealing.key", "authority.pem", "run"},
     )  # fmt: skip
     for config in (silo, other, read_config(folder / "hub" / "hub.toml", HubConfig)):
         assert all(finding.good for finding in member_findings(config.bus.certificate, config.bus.authority, ""))

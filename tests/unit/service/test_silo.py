@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import NotARun, NotIndexed, UserError
+from silohash.base.errors import NotARun, NotIndexed, ReadableByOthers, UserError
 from silohash.search.policy import Policy
 from silohash.search.requests import ItemRequest
 from silohash.search.wire import encode_request
@@ -54,6 +54,22 @@ def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
     [node] = open_models(strict).nodes
     assert node.policy.max_results == 3
     node.close()
+
+
+@pytest.mark.whole_run
+def test_a_silo_refuses_an_index_that_others_can_read(run, tmp_path):
+    shutil.copytree(run, tmp_path / "copy")
+    folder = tmp_path / "copy" / "index" / "silo-1"
+    config = Federation(tmp_path, "silo-1", run=tmp_path / "copy").silo("silo-1")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert set(modes.values()) == {0o700, 0o600}
+    assert modes["silo-1"] == 0o700
+    for mode in (0o755, 0o770, 0o701):
+        folder.chmod(mode)
+        with pytest.raises(ReadableByOthers, match=rf"chmod 700 {folder}"):
+            open_models(config)
+    folder.chmod(0o750)  # the group makes copies
+    open_models(config).close()
 
 
 @pytest.mark.whole_run
@@ -127,7 +143,7 @@ def test_a_signal_ends_the_process_cleanly(run, tmp_path, stop):
     seen = []
 
     async def ask_and_stop(federation):
-        bus = NatsBus(federation.hub.bus, "tests")
+        bus = NatsBus(federation.hub)
         await bus.link.start(wait_seconds=60)
         replies = await bus.ask({"silo-1": b"garbage"}, 60)
         while replies.reasons == {"silo-1": NOT_CONNECTED}:

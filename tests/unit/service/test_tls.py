@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from silohash.base.certificates import AUTHORITY, Authority, new_key
-from silohash.base.errors import DamagedFile, MissingFile
+from silohash.base.errors import DamagedFile, MissingFile, ReadableByOthers
 from silohash.service.nats_bus import NO_BUS, NatsBus
 from silohash.service.tls import tls_context
 from tests.nats import Federation, needs_nats
@@ -27,7 +28,8 @@ def federation(tmp_path_factory):
 
 @asynccontextmanager
 async def hub_of(federation, **changes):
-    bus = NatsBus(federation.hub.bus.model_copy(update=changes), federation.hub.federation)
+    hub = federation.hub
+    bus = NatsBus(hub.model_copy(update={"bus": hub.bus.model_copy(update=changes)}))
     await bus.link.start(wait_seconds=0.2)
     try:
         yield bus
@@ -123,3 +125,11 @@ def test_certificates_are_checked(federation, tmp_path):
             tls_context(federation.hub.bus.model_copy(update={name: tmp_path / "text.pem"}))
     with pytest.raises(DamagedFile, match=r"north\.key that belongs to the certificate"):
         tls_context(federation.hub.bus.model_copy(update={"key": federation.folder / "north.key"}))
+
+
+def test_a_key_that_others_can_read_is_refused(federation, tmp_path):
+    key = shutil.copy(federation.hub.bus.key, tmp_path / "hub.key")
+    tls_context(federation.hub.bus.model_copy(update={"key": key}))
+    key.chmod(0o604)
+    with pytest.raises(ReadableByOthers, match=rf"chmod 600 {key}"):
+        tls_context(federation.hub.bus.model_copy(update={"key": key}))

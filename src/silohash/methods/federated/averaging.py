@@ -91,6 +91,8 @@ def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
     total, there = weights.sum(), weights > 0
     if not total or cap * there.sum() <= 1.0:
         return np.where(there, total / max(1, there.sum()), 0.0)
+    if weights.max() <= cap * total:
+        return weights
     shares = weights / total
     for _ in range(len(shares)):
         over = shares > cap * (1 + 1e-12)

@@ -91,7 +91,9 @@ ANY_MEMBER = ("needs_labels", "personalized", "class_head", "separate_steps")
 ALL_MEMBERS = ("uniform_broadcast", "averages", "codes_comparable")
 """Traits that the composition has if all members have them."""
 
-DECIDED: Mapping[str, str] = {"shares": "shares", "sends_changes": "update"}
+DECIDED: Mapping[str, str] = {
+    "shares": "shares", "sends_changes": "update", "largest_weight": "weight",
+}  # fmt: skip
 """Traits that are those of the member that decides a part."""
 
 Members: TypeAlias = Mapping[str, FederatedMethod]

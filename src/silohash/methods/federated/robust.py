@@ -83,7 +83,7 @@ def _in_blocks(
     return found.reshape(before.shape)
 
 
-def delta_of(current: Arrays, update: Message) -> Vector:
+def delta_of(current: ReadArrays, update: Message) -> Vector:
     """Return an update's change as one float64 vector, zero for parameter groups in which the silo has no weight."""
     parts = [
         (update.params[name].astype(np.float64) - before).ravel() * (update.weights.get(group_of(name), 0.0) > 0)
@@ -91,6 +91,11 @@ def delta_of(current: Arrays, update: Message) -> Vector:
         if name in update.params and np.issubdtype(before.dtype, np.floating)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def change_length(current: ReadArrays, update: Message) -> float:
+    """Return the Euclidean length of the change that `delta_of` returns, one parameter at a time."""
+    return math.hypot(*(float(np.linalg.norm(delta_of({name: current[name]}, update))) for name in update.params))
 
 
 def clip_updates(current: Arrays, updates: Sequence[Message], _rejected: int = 0, *, factor: float) -> Screened:

@@ -108,16 +108,17 @@ def _of_run(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
             "exchange.privacy does not hide. Set evaluate.validation = 0; the last round is then used.",
         )
     settings = config.federated
-    if settings.weight_cap < 1:
+    if settings.given_cap < 1:
         yield (
             "federated.weight_cap",
             "federated.weight_cap has no effect: under exchange.privacy all silos have the same weight. Remove it.",
         )
-    if privacy.unit == "silo" and settings.robust is not None:
+    if privacy.unit == "silo" and (settings.robust is not None or settings.norm_limit):
+        key = "federated.norm_limit" if settings.robust is None else "federated.robust"
         yield (
-            "federated.robust",
-            f'federated.robust: the rule "{settings.robust.rule}" uses the updates of single silos, and with '
-            'exchange.privacy.unit = "silo" only their sum is hidden. Remove federated.robust, or set the unit to "record".',
+            key,
+            f'{key} uses the updates of single silos, and with exchange.privacy.unit = "silo" only their sum is hidden. '
+            f'Remove {key}, or set the unit to "record".',
         )
     if config.model.image or config.model.text:
         yield (
@@ -187,8 +188,10 @@ def _against_encryption(config: RunConfig, federated: FederatedMethod) -> Iterat
             f': the rule "{settings.robust.rule}" compares the updates of single silos, {SUM_ONLY}. Remove '
             "federated.robust."
         )
-    if settings.weight_cap < 1:
+    if settings.given_cap < 1:
         yield f": a cap needs the weights of single silos, {SUM_ONLY}. Remove federated.weight_cap."
+    if settings.norm_limit:
+        yield f": federated.norm_limit compares the updates of single silos, {SUM_ONLY}. Remove federated.norm_limit."
     if compression is not None and compression.kind != "hash_layers":
         yield (
             f': encrypted parameters cannot be compressed with "{compression.kind}". Remove {COMPRESSION}, or use the kind '

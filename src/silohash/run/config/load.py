@@ -249,7 +249,7 @@ def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
     rule = {} if settings.robust is None else settings.robust.model_dump()
     return RunFacts(
         local=local,
-        aggregation=robust_aggregation(**rule, weight_cap=settings.weight_cap),
+        aggregation=robust_aggregation(**rule, weight_cap=settings.given_cap),
         server_optimizer=ServerOptimizer(**server.model_dump()) if server else None,
         optimizer=train.optimizer,
         learning_rate=train.learning_rate,

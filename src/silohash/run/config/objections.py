@@ -72,7 +72,9 @@ def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) ->
         "federated.robust": settings.robust is not None
         and not (averages or _median_of_means_only(settings.robust, federated)),
         "federated.server": settings.server is not None and not federated.traits.averages,
-        "federated.weight_cap": settings.weight_cap < 1 and not averages,
+        "federated.weight_cap": settings.given_cap < 1 and not averages,
+        "federated.norm_limit": bool(settings.norm_limit)
+        and (federated.traits.pooled or federated.traits.shares == "none"),
     }
     for key, ineffective in given.items():
         if ineffective:
@@ -102,7 +104,7 @@ def _beside_the_rule(
     if "faulty" in used and not robust.faulty and not statistics:
         key = "federated.robust.faulty"
         yield key, f'{key} = 0 means that the rule "{robust.rule}" drops nothing. Raise it, or remove federated.robust.'
-    if robust.rule in EQUAL_SILOS and settings.weight_cap < 1:
+    if robust.rule in EQUAL_SILOS and settings.given_cap < 1:
         yield (
             "federated.weight_cap",
             f'federated.weight_cap has no effect: the rule "{robust.rule}" gives all silos the same weight. '
@@ -154,11 +156,17 @@ def _beside_the_decay(train: TrainConfig) -> Iterator[Objection]:
 def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objection]:
     """Yield the settings that have no effect because too few silos take part in a round."""
     count = settings.participants(silos)
-    if cap_is_too_low(settings.weight_cap, count):
+    if cap_is_too_low(settings.given_cap, count):
         yield (
             "federated.weight_cap",
-            f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
+            f"federated.weight_cap = {settings.given_cap:g} cannot hold: {count} silos take part in a round, and the "
             f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it.",
+        )
+    if settings.norm_limit and (settings.norm_limit < 1 or count < FEWEST_SILOS):
+        yield (
+            "federated.norm_limit",
+            f"federated.norm_limit = {settings.norm_limit:g} with {count} silos per round: it must be at least 1, and needs "
+            f"at least {FEWEST_SILOS} silos. Change it, or remove it.",
         )
     if settings.robust is not None:
         yield from _too_few_for_the_rule(settings, settings.robust, silos)

@@ -21,6 +21,9 @@ EXECUTION_KEYS = ("workers", "threads", "device")
 """Keys of ``[train]`` that change how a run is computed, but not what it is; the digest leaves them out."""
 
 
+WEIGHT_CAP, NORM_LIMIT = 0.4, 5.0
+"""Defaults of ``federated.weight_cap`` and ``federated.norm_limit`` with silos on other machines."""
+
 Width = Annotated[int, Field(ge=8, le=16384)]
 
 DECAY_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -192,15 +195,24 @@ class FederatedConfig(Section):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the silos that take part in each round, greater than 0 and at most 1. At least one silo takes
     part."""
-    weight_cap: float = Field(default=1.0, gt=0, le=1)
+    weight_cap: float | None = Field(default=None, gt=0, le=1, examples=[WEIGHT_CAP])
     """Upper limit on a silo's share of the aggregation weight, at least 1 divided by the number of silos per round, and at
-    most 1. At 1 there is no limit."""
+    most 1. At 1 there is no limit. By default there is none in simulations, and 0.4 with silos on other machines, if at
+    least three take part in a round."""
+    norm_limit: float | None = Field(default=None, ge=0, examples=[NORM_LIMIT])
+    """Refuse updates longer than this multiple of the median length of a round's updates, at least 1. At 0 there is no
+    limit, nor with fewer than three updates. By default there is none in simulations, and 5 with silos on other machines."""
     robust: RobustConfig | None = None
     """Limit the influence of faulty silos, for example with { rule = "median" }. The rules are "median",
     "trimmed_mean", "multi_krum" and "clip"."""
     server: ServerConfig | None = None
     """Server-side optimizer applied to the averaged update, for example { optimizer = "fedavgm" }. The optimizers are
     "fedavgm", "fedadam" and "fedyogi"."""
+
+    @property
+    def given_cap(self) -> float:
+        """The weight cap of the config, and 1 if it does not set one."""
+        return self.weight_cap or 1.0
 
     def participants(self, silos: int) -> int:
         """Return how many of the silos take part in each round: the fraction, rounded half up, and at least one."""
@@ -414,6 +426,7 @@ class RunConfig(Section):
             value["train"].pop(name)
         if not self.data.follow_links:
             value["data"].pop("follow_links")
+        value["federated"].setdefault("weight_cap", 1.0)
         value["train"]["decay"] = {"none": False, "cosine": True}.get(self.train.decay, self.train.decay)
         for name in {key for keys in DECAY_KEYS.values() for key in keys} - {*DECAY_KEYS[self.train.decay]}:
             value["train"].pop(name)

@@ -179,6 +179,8 @@ def _optional_tables(kind: type[BaseModel]) -> str:
                     required = {key: value for key, value in example.items() if table.model_fields[key].is_required()}
                     entry = f"# {name} = {toml_value(required)}"
                 lines += [*_comment(about.description), entry]
+            elif table is float and about.examples:
+                lines += [*_comment(about.description), f"# {name} = {toml_value(about.examples[0])}"]
             elif get_origin(table) is Literal:
                 lines += [*_comment(about.description), f"# {name} = {toml_value(get_args(table)[0])}"]
     return "".join(f"{line}\n" for line in lines)

@@ -8,19 +8,21 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
+from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
+from silohash.base.errors import UserError
 from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.documents import HealthDocument, ReadyDocument
 from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, responses, status_of
 from silohash.service.web.guard import BODY_ROOM, Guard
-from silohash.service.web.monitor import MeasuredBackend, Monitor
+from silohash.service.web.monitor import READY, MeasuredBackend, Monitor, is_this_machine
 from silohash.service.web.page_templates import STATIC
-from silohash.service.web.state import Access, Service, Shared, everyone
+from silohash.service.web.state import SIGN_IN, SIGN_OUT, Access, Service, Shared, asker, everyone
 from silohash.service.web.uploads import Limits
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -82,7 +84,8 @@ def create_app(
     app.mount("/static", _Static(directory=STATIC), name="static")
     app.include_router(_health_router)
     handle_errors(app, status=status_of, answer=_answer, reasons=_REASONS)
-    app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=service.limits.most_bytes + BODY_ROOM)
+    most = service.limits.most_bytes + BODY_ROOM
+    app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=most, admit=asker, forms=(SIGN_IN, SIGN_OUT))
     app.add_middleware(Monitor, metrics=metrics)
     return app
 
@@ -109,16 +112,28 @@ async def _health() -> HealthDocument:
 
 
 @_health_router.get(
-    "/readyz", summary="Check whether searches can be answered", responses={**_HEALTH_RESPONSES, 503: _NOT_READY}
+    READY,
+    summary="Check whether searches can be answered",
+    responses={**_HEALTH_RESPONSES, 503: _NOT_READY},
+    response_model_exclude_none=True,
 )
-async def _ready(service: Shared, response: Response) -> ReadyDocument:
-    """Return which silos can be searched, as known within the last seconds. The status is 503 if there are none."""
+async def _ready(request: Request, service: Shared, response: Response) -> ReadyDocument:
+    """Return whether a silo can be searched, as known within the last seconds. The status is 503 if there is none.
+
+    The names of the silos are given to programs on this machine, to administrators and with a token for metrics.
+    """
     silos = (await service.recent_status()).silos
     reachable = [silo.name for silo in silos if silo.reachable]
-    missing = {silo.name: silo.reason for silo in silos if not silo.reachable}
     if not reachable:
         response.status_code = 503
-    return ReadyDocument(status="ready" if reachable else "no silo answers", silos=reachable, missing_silos=missing)
+    answer = ReadyDocument(status="ready" if reachable else "no silo answers")
+    if not is_this_machine(request):
+        try:
+            await asker(request)
+        except (HTTPException, UserError):
+            return answer
+    missing = {silo.name: silo.reason for silo in silos if not silo.reachable}
+    return answer.model_copy(update={"silos": reachable, "missing_silos": missing})
 
 
 def _answer(request: Request, status: int, message: str, key: str) -> Response:

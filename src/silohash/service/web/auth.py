@@ -3,7 +3,7 @@
 A `Gate` gives the application its access rule, and the routes for signing in and out. The session of a person is a cookie
 that scripts cannot read and that browsers do not send with requests from other sites. A request that changes something, such
 as one that sends a picture, must also come from a page of this service. After wrong passwords and above a rate of requests,
-an account or an address has to wait.
+an account or an address has to wait. The file of accounts is only used in threads, so that nobody else waits for it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
+from functools import partial
 from typing import Annotated, TypeVar
 from urllib.parse import quote, urlsplit
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -26,25 +28,31 @@ from silohash.service.accounts import SESSION_SECONDS, Account, Accounts, Scope
 from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
-from silohash.service.web.guard import SAFE_METHODS
-from silohash.service.web.monitor import METRICS
+from silohash.service.web.guard import SAFE_METHODS, address_of
+from silohash.service.web.monitor import METRICS, READY
 from silohash.service.web.page_templates import render
-from silohash.service.web.state import SIGN_IN
+from silohash.service.web.state import SIGN_IN, SIGN_OUT
 
 LOG = logging.getLogger("silohash.service.web.auth")
 
-SIGN_OUT = "/sign-out"
 ACCOUNT = "/account"
-COOKIE = "silohash-session"
-SECURE_COOKIE = f"__Host-{COOKIE}"
-"""With this prefix, browsers accept the cookie from an encrypted connection to this very host only."""
+COOKIE, DEVICE = "silohash-session", "silohash-device"
+SECURE = "__Host-"
+"""With this prefix, browsers accept a cookie from an encrypted connection to this very host only."""
+
+SECURE_COOKIE = f"{SECURE}{COOKIE}"
+DEVICE_SECONDS = 365 * 86_400
+"""Time for which a browser is remembered after a sign-in."""
 
 ADMINS_ONLY: frozenset[Scope | None] = frozenset({"metrics", "admin"})
 """Scopes of what only administrators may do when they are signed in."""
 
 LONGEST_FIELD = 2_000
 CHECKS_AT_ONCE = 2
-"""Number of passwords that are checked at the same time. Each check takes 64 MB of memory."""
+"""Number of passwords that are checked at the same time, besides one of known browsers. Each takes 64 MB of memory."""
+
+MOST_WAITING = 600
+"""Number of passwords that may wait for their check."""
 
 WRONG = "The name or the password is wrong."
 Field = Annotated[str, Form(max_length=LONGEST_FIELD)]
@@ -55,8 +63,8 @@ MOST_KEYS = 50_000
 FREE_TRIES = 5
 """Number of wrong passwords before the first wait."""
 
-FREE_TRIES_IN_ALL = 50
-"""Number of wrong passwords for one account from all addresses, or from one address for all accounts, before a wait."""
+WRONG_PER_ACCOUNT, WRONG_PER_ADDRESS = (1, 200), (10, 1_000)
+"""Wrong passwords per minute and at once: for one account from all addresses, and from one address for all accounts."""
 
 LONGEST_WAIT_SECONDS = 900.0
 FORGET_SECONDS = 3_600.0
@@ -82,13 +90,13 @@ class RateLimit:
         self._clock = clock
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
-    def wait_seconds(self, key: Hashable) -> float:
-        """Count a request, and return 0 if it is allowed, or after how many seconds it would be."""
+    def wait_seconds(self, key: Hashable, *, count: bool = True) -> float:
+        """Return 0 if a request is allowed, or after how many seconds it would be. An allowed one is counted."""
         now = self._clock()
         left, since = self._buckets.get(key, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
         allowed = left >= 1
-        self._buckets[key] = (left - 1 if allowed else left, now)
+        self._buckets[key] = (left - 1 if allowed and count else left, now)
         _forget_oldest(self._buckets, key)
         return 0.0 if allowed else (1 - left) / self._per_second
 
@@ -96,47 +104,50 @@ class RateLimit:
 class BackOff:
     """Let someone wait longer after each wrong password: 1 s after the sixth, then twice as long each time, at most 15 min.
 
-    Wrong passwords are counted per account and address together, so that strangers cannot lock a person out from elsewhere.
-    Larger counts per account and per address slow down attempts that are spread over addresses or over accounts.
+    Right passwords are not counted. Wrong ones are counted per account and address together, or per account and known
+    browser, so that strangers cannot lock a person out from elsewhere. Weaker limits per account and per address slow down
+    attempts that are spread over addresses or over accounts. Whoever has signed in to the account from this address or
+    browser before passes them.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Create a record without failures. The clock returns a time in seconds that never decreases."""
         self._clock = clock
         self._failures: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
+        self._known: OrderedDict[Hashable, None] = OrderedDict()
+        shared = (WRONG_PER_ACCOUNT, WRONG_PER_ADDRESS)
+        self._shared = [RateLimit(per_minute=rate, burst=burst, clock=clock) for rate, burst in shared]
 
-    def wait_seconds(self, account: str, address: str) -> float:
-        """Return for how many seconds a password of an account is not checked; 0 if it is checked now."""
-        return max(self._wait(key, free) for key, free in _keys(account, address))
+    def wait_seconds(self, account: str, address: str, device: str = "") -> float:
+        """Return for how many seconds a password of an account is not checked; 0 if it is checked now.
 
-    def failed(self, account: str, address: str) -> None:
-        """Note a wrong password."""
-        now = self._clock()
-        for key, _ in _keys(account, address):
-            count, last = self._failures.get(key, (0, now))
-            self._failures[key] = (count + 1 if now - last <= FORGET_SECONDS else 1, now)
-            _forget_oldest(self._failures, key)
-
-    def succeeded(self, account: str, address: str) -> None:
-        """Forget the wrong passwords of an account from an address, after the right one."""
-        self._failures.pop(_keys(account, address)[0][0], None)
-
-    def _wait(self, key: Hashable, free: int) -> float:
-        count, last = self._failures.get(key, (0, 0.0))
-        if count <= free:
-            return 0.0
+        The device is the mark of a browser in which someone has signed in to the account; empty for any other.
+        """
+        count, last = self._failures.get((account, device or address), (0, 0.0))
         # Without the limit of the exponent, the power overflows after a thousand wrong passwords.
-        wait = min(LONGEST_WAIT_SECONDS, 2.0 ** min(count - free - 1, 60))
-        return max(0.0, last + wait - self._clock())
+        wait = min(LONGEST_WAIT_SECONDS, 2.0 ** min(count - FREE_TRIES - 1, 60)) if count > FREE_TRIES else 0.0
+        return max(0.0, last + wait - self._clock(), *self._in_all(account, address, device, count=False))
 
+    def failed(self, account: str, address: str, device: str = "") -> None:
+        """Note a wrong password."""
+        now, key = self._clock(), (account, device or address)
+        count, last = self._failures.get(key, (0, now))
+        self._failures[key] = (count + 1 if now - last <= FORGET_SECONDS else 1, now)
+        _forget_oldest(self._failures, key)
+        self._in_all(account, address, device, count=True)
 
-def _keys(account: str, address: str) -> tuple[tuple[Hashable, int], ...]:
-    """Return what wrong passwords are counted for, each with the number of free tries. The first is the pair of both."""
-    return (
-        (("both", account, address), FREE_TRIES),
-        (("account", account), FREE_TRIES_IN_ALL),
-        (("address", address), FREE_TRIES_IN_ALL),
-    )
+    def succeeded(self, account: str, address: str, device: str = "") -> None:
+        """Forget the wrong passwords of an account from an address or a browser, after the right one."""
+        self._failures.pop((account, device or address), None)
+        self._known[account, address] = None
+        _forget_oldest(self._known, (account, address))
+
+    def _in_all(self, account: str, address: str, device: str, *, count: bool) -> list[float]:
+        """Return the waits of the weaker limits, which only count strangers."""
+        if device or (account, address) in self._known:
+            return []
+        keys = zip(self._shared, (account, address), strict=True)
+        return [limit.wait_seconds(key, count=count) for limit, key in keys]
 
 
 def _forget_oldest(known: OrderedDict[Hashable, T], key: Hashable) -> None:
@@ -154,15 +165,22 @@ class Gate:
         secure_cookies: Whether browsers send the session's cookie over encrypted connections only. Set it to False only
             for a service without encryption whose connections nobody else can read.
         account_limit: Limit on the requests of an account. A page of results shows up to a hundred pictures.
-        address_limit: Limit on the requests from an address, which several people may share.
+        address_limit: Limit on the requests without valid credentials from an address, which several people may share.
     """
 
     accounts: Accounts
     secure_cookies: bool = True
     account_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=1_200, burst=400))
-    address_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=3_000, burst=1_000))
+    address_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=6_000, burst=3_000))
     back_off: BackOff = field(default_factory=BackOff)
-    _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHECKS_AT_ONCE), repr=False)
+    _turns: WeakValueDictionary[Hashable, asyncio.Lock] = field(default_factory=WeakValueDictionary, repr=False)
+    _waiting: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        # Whoever reads never waits for those that check passwords or write, and known browsers do not wait for strangers.
+        self._reads = ThreadPoolExecutor(2, "accounts")
+        self._writes = ThreadPoolExecutor(CHECKS_AT_ONCE + 2, "passwords")
+        self._checks = {known: asyncio.Semaphore(1 if known else CHECKS_AT_ONCE) for known in (False, True)}
 
     async def access(self, request: Request) -> str:
         """Return the sender of a request. This is the access rule of the application.
@@ -171,9 +189,12 @@ class Gate:
             HTTPException: With status 303 to the page for signing in, 401 without valid credentials, 403 if they do not
                 permit the request, or 429 after too many requests.
         """
-        self._count(self.address_limit, address_of(request))
         credentials = request.headers.get("authorization")
-        name = self._person(request).name if credentials is None else self._program(request, credentials)
+        try:
+            name = await (self._person(request) if credentials is None else self._program(request, credentials))
+        except HTTPException:
+            self._count(self.address_limit, address_of(request))
+            raise
         self._count(self.account_limit, name)
         return name
 
@@ -186,20 +207,41 @@ class Gate:
         router.add_api_route(ACCOUNT, self._show_account, methods=["GET"])
         return router
 
-    def signed_in(self, request: Request) -> Account | None:
+    async def signed_in(self, request: Request) -> Account | None:
         """Return the account of the session of a request, or None if there is none."""
-        secret = request.cookies.get(self._cookie)
-        return None if not secret or len(secret) > LONGEST_FIELD else self.accounts.session(secret)
+        secret = self._sent(request, COOKIE)
+        return await self._read(self.accounts.session, secret) if secret else None
 
-    @property
-    def _cookie(self) -> str:
-        return SECURE_COOKIE if self.secure_cookies else COOKIE
+    async def _read(self, function: Callable[..., T], *values: str) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reads, partial(function, *values))
 
-    def _program(self, request: Request, credentials: str) -> str:
+    async def _write(self, function: Callable[..., T], *values: str) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writes, partial(function, *values))
+
+    def _sent(self, request: Request, cookie: str) -> str:
+        """Return the content of a cookie; an empty text if it is not sent or too long."""
+        content = request.cookies.get(self._named(cookie), "")
+        return content if len(content) <= LONGEST_FIELD else ""
+
+    def _named(self, cookie: str) -> str:
+        return f"{SECURE if self.secure_cookies else ''}{cookie}"
+
+    def _set(self, answer: Response, cookie: str, content: str, seconds: int) -> None:
+        """Set a cookie, or let the browser forget it if it is empty."""
+        answer.set_cookie(
+            self._named(cookie),
+            content,
+            max_age=seconds if content else 0,
+            secure=self.secure_cookies,
+            httponly=True,
+            samesite="lax",
+        )
+
+    async def _program(self, request: Request, credentials: str) -> str:
         kind, _, secret = credentials.partition(" ")
         if kind.lower() != "bearer":
             raise _unauthorized("The Authorization header is not of the form: Authorization: Bearer TOKEN.")
-        token = self.accounts.token(secret.strip()) if len(secret) <= LONGEST_FIELD else None
+        token = await self._read(self.accounts.token, secret.strip()) if len(secret) <= LONGEST_FIELD else None
         if token is None:
             raise _unauthorized("The token is unknown or has expired. Ask for a new one.")
         needed = scope_of(request.url.path)
@@ -210,15 +252,15 @@ class Gate:
             raise HTTPException(403, f"{what} Use a token with the scopes that the request needs.")
         return token.account
 
-    def _person(self, request: Request) -> Account:
-        account = self.signed_in(request)
+    async def _person(self, request: Request) -> str:
+        account = await self.signed_in(request)
         if account is None:
             raise _not_signed_in(request)
         if request.method not in SAFE_METHODS:
             _check_origin(request)
         if scope_of(request.url.path) in ADMINS_ONLY and not account.admin:
             raise HTTPException(403, "Only administrators may do this.")
-        return account
+        return account.name
 
     def _count(self, limit: RateLimit, key: str) -> None:
         """Count a request."""
@@ -228,7 +270,7 @@ class Gate:
 
     async def _show(self, request: Request, next: str = "/") -> Response:  # noqa: A002  the name in the address
         self._count(self.address_limit, address_of(request))
-        if self.signed_in(request) is not None:
+        if await self.signed_in(request) is not None:
             return RedirectResponse(local_path(next), 303)
         return _form(next)
 
@@ -236,50 +278,58 @@ class Gate:
         address = address_of(request)
         self._count(self.address_limit, address)
         _check_origin(request)
-        name = name.strip().lower()
-        if wait := self.back_off.wait_seconds(name, address):
-            message = f"There were too many wrong passwords. Try again in {math.ceil(wait)} s."
-            return _form(next, message, name, 429, _retry_after(wait))
-        self.back_off.failed(name, address)  # before the check, so that passwords sent at once are counted too
-        async with self._checks:
-            right = await asyncio.to_thread(self.accounts.verify, name, password)
-        if not right:
-            LOG.warning("Sign-in from %s failed", address)  # the name may be a password, typed into the wrong field
-            return _form(next, WRONG, name, 401)
-        self.back_off.succeeded(name, address)
-        answer = RedirectResponse(local_path(next), 303)
+        name, mark = name.strip().lower(), self._sent(request, DEVICE)
+        device = await self._read(self.accounts.device, name, mark) if mark else ""
+        refused, message, wait = await self._checked(name, password, address, device)
+        if refused:
+            return _form(next, message, name, refused, _retry_after(wait) if wait else None)
         # A session that someone else planted in the browser must not outlive the sign-in.
-        self._end(request, answer)
-        answer.set_cookie(
-            self._cookie,
-            self.accounts.start_session(name),
-            max_age=SESSION_SECONDS * 2,
-            secure=self.secure_cookies,
-            httponly=True,
-            samesite="lax",
-        )
+        session, mark = await self._write(self._start, name, self._sent(request, COOKIE))
+        answer = RedirectResponse(local_path(next), 303)
+        self._set(answer, COOKIE, session, SESSION_SECONDS * 2)
+        self._set(answer, DEVICE, mark, DEVICE_SECONDS)
         LOG.info("%s signed in from %s", name, address)
         return answer
 
+    async def _checked(self, name: str, password: str, address: str, device: str) -> tuple[int, str, float]:
+        """Check a password, and return the status of a refusal, or 0, with a sentence and the seconds to wait."""
+        if self._waiting >= MOST_WAITING and not device:
+            return 503, "Too many people are signing in. Try again in 10 s.", 10.0
+        self._waiting += 1
+        try:
+            # Passwords for one account from one address are checked one after another, so that each knows of those before.
+            turn = self._turns.setdefault((name, device or address), asyncio.Lock())
+            async with turn, self._checks[bool(device)]:
+                if wait := self.back_off.wait_seconds(name, address, device):
+                    return 429, f"There were too many wrong passwords. Try again in {math.ceil(wait)} s.", wait
+                if await self._write(self.accounts.verify, name, password):
+                    self.back_off.succeeded(name, address, device)
+                    return 0, "", 0.0
+                self.back_off.failed(name, address, device)
+        finally:
+            self._waiting -= 1
+        LOG.warning("Sign-in from %s failed", address)  # the name may be a password, typed into the wrong field
+        return 401, WRONG, 0.0
+
+    def _start(self, name: str, former: str) -> tuple[str, str]:
+        """Return the secret of a new session in place of a former one, and a mark for the browser."""
+        self.accounts.end_session(former)
+        return self.accounts.start_session(name), self.accounts.device(name)
+
     async def _sign_out(self, request: Request) -> Response:
         _check_origin(request)
+        if await self.signed_in(request) is not None:  # strangers cannot have anything written
+            await self._write(self.accounts.end_session, self._sent(request, COOKIE))
         answer = RedirectResponse(SIGN_IN, 303)
-        self._end(request, answer)
+        self._set(answer, COOKIE, "", 0)
         return answer
 
     async def _show_account(self, request: Request) -> Response:
-        self._count(self.address_limit, address_of(request))
-        account = self.signed_in(request)
+        account = await self.signed_in(request)
         if account is None:
+            self._count(self.address_limit, address_of(request))
             return RedirectResponse(_sign_in_address(ACCOUNT), 303)
         return HTMLResponse(render("account.html", account=account, sign_out=SIGN_OUT))
-
-    def _end(self, request: Request, answer: Response) -> None:
-        """End the session of a request, if there is one, and let the browser forget its cookie."""
-        secret = request.cookies.get(self._cookie)
-        if secret:
-            self.accounts.end_session(secret)
-            answer.delete_cookie(self._cookie, secure=self.secure_cookies, httponly=True, samesite="lax")
 
 
 def app_for(
@@ -308,7 +358,7 @@ def scope_of(path: str) -> Scope | None:
         call = path.removeprefix("/api/v1/").partition("/")[0]
         scopes: dict[str, Scope] = {"search": "search", "similar": "search", "status": "search", "item": "items"}
         return scopes.get(call, "admin")
-    return "metrics" if path == METRICS else None
+    return "metrics" if path in (METRICS, READY) else None
 
 
 def is_same_origin(request: Request) -> bool:
@@ -338,18 +388,6 @@ def local_path(target: str) -> str:
     """
     is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return target if is_local and not target.startswith((SIGN_IN, SIGN_OUT)) else "/"
-
-
-def address_of(request: Request) -> str:
-    """Return the address that a request comes from. Of an IPv6 address it is the first half, which identifies a network."""
-    host = "" if request.client is None else request.client.host
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    # A subscriber usually gets 2**64 addresses of IPv6, each of which would otherwise have limits of its own.
-    is_network = isinstance(address, IPv6Address) and address.ipv4_mapped is None
-    return ":".join(address.exploded.split(":")[:4]) if is_network else host
 
 
 def _not_signed_in(request: Request) -> HTTPException:

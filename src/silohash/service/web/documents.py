@@ -250,6 +250,7 @@ class SiloDocument(BaseModel):
     reason: str = Field(description="Why it cannot be searched, or only in part; empty if it can.")
     items: dict[Modality, int] = Field(description="Number of codes per modality.")
     model_digest: str
+    version: str = Field(description="Version of silohash at the silo; empty if it is not known.")
     releases: list[str] = Field(description="The fields of an item that the silo releases.", validation_alias="fields")
 
 
@@ -277,8 +278,12 @@ class ReadyDocument(BaseModel):
     """Whether searches can be answered."""
 
     status: Literal["ready", "no silo answers"]
-    silos: list[str] = Field(description="Silos that can be searched.")
-    missing_silos: dict[str, str] = Field(description="Silos that cannot be searched, with the reason.")
+    silos: list[str] | None = Field(
+        default=None, description="Silos that can be searched. Strangers do not learn them."
+    )
+    missing_silos: dict[str, str] | None = Field(
+        default=None, description="Silos that cannot be searched, with the reason."
+    )
 
 
 class ErrorPart(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from email.message import Message
 from typing import Any, TypeAlias
@@ -11,8 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from silohash.base.errors import NotFound, Unavailable, UploadRefused, UserError
+from silohash.base.errors import InUse, NotFound, Unavailable, UploadRefused, UserError
 from silohash.service.web.documents import ErrorDocument
+
+LOG = logging.getLogger("silohash.service")
 
 Answer: TypeAlias = Callable[[Request, int, str, str], Response]
 """A function that returns an error with a status, a message and a key, which is empty for errors of the framework."""
@@ -26,15 +29,16 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     ),
     404: ("not_found", "A named silo or item does not exist."),
     405: ("method_not_allowed", "The address does not take requests of this kind."),
+    408: ("too_slow", "The body of the request arrives too slowly."),
     413: ("too_large", "The request or its picture is too large."),
     415: ("unsupported_format", "The file is not a picture of a supported format."),
     422: ("invalid", "The request is not valid, or cannot be encoded."),
     429: ("too_many_requests", "There were too many requests."),
-    503: ("unavailable", "No silo that the request needs answers."),
+    503: ("unavailable", "No silo that the request needs answers, or a file of the service is locked."),
 }
 """The name of each kind of error in a JSON document, and its description, by status."""
 
-ALWAYS = (400, 401, 403, 413, 422, 429)
+ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
 """Statuses that every call can have."""
 
 
@@ -53,9 +57,16 @@ REQUEST_ID = _header(
 HEADERS: Mapping[int, Mapping[str, Any]] = {
     401: _header("www-authenticate", "How to send a token.", type="string", enum=["Bearer"]),
     429: _header("retry-after", "Seconds until the request is allowed.", type="integer", minimum=1),
+    503: _header("retry-after", "Seconds until another try is worthwhile.", type="integer", minimum=1),
 }
 """Further headers of some errors."""
 
+
+FAILED, RETRY_SECONDS = "The service cannot answer. Its log has the reason.", 2
+"""What strangers learn of an error, whose text may name files and silos; and when to try again if something is locked."""
+
+ASKER = "silohash.asker"
+"""Key of the scope of a request whose sender is known."""
 
 MOST_FAULTS = 5
 """Maximum number of faults that are reported at once."""
@@ -110,9 +121,16 @@ def handle_errors(
             message = str(error.detail)
             response = answer(request, error.status_code, (reasons or {}).get(message, message), "")
             response.headers.update(error.headers or {})
-            return response
-        assert isinstance(error, UserError)  # noqa: S101  no other type is registered
-        return answer(request, status(error), str(error), error.key)
+        else:
+            assert isinstance(error, UserError)  # noqa: S101  no other type is registered
+            code, text = status(error), str(error)
+            if ASKER not in request.scope and not isinstance(error, InUse):
+                LOG.error("%s: %s", request.url.path, text)
+                code, text = 503, FAILED
+            response = answer(request, code, text, error.key)
+        if response.status_code == 503:
+            response.headers.setdefault("retry-after", str(RETRY_SECONDS))
+        return response
 
     for kind in (UserError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, explained)
@@ -124,7 +142,7 @@ def status_of(error: UserError) -> int:
         return error.status
     if isinstance(error, NotFound):
         return 404
-    return 503 if isinstance(error, Unavailable) else 422
+    return 503 if isinstance(error, Unavailable | InUse) else 422
 
 
 def message_of(error: RequestValidationError, request: Request) -> str:

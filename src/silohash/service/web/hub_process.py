@@ -6,8 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
-
-import uvicorn
+from logging import WARNING
 
 from silohash.run.folder import Run
 from silohash.search.breaker import BreakerBus
@@ -44,8 +43,9 @@ async def serve_hub(
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    bus = NatsBus(config.bus, config.federation)
     metrics = Metrics(config.silos)
+    forged = {silo: metrics.forged.labels(silo) for silo in config.silos}
+    bus = NatsBus(config, lambda silo: forged[silo].inc())
     # Shared by the backends of both runs, so that each knows which silos hang.
     silos = BreakerBus(
         WireBus(bus, metrics.silo_answered),
@@ -66,15 +66,14 @@ async def serve_hub(
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
     ready()
     log_event("hub started", federation=config.federation, silos=sorted(config.silos))
-    options = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS
-    )
+    if config.hosts and not config.proxies:
+        log_event("all people behind a web server have one address, because proxies is not set", level=WARNING)
     if read_again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, backend.reload, read_again)
     adopting = asyncio.create_task(backend.keep_looking())
     with ignoring_signals():
         try:
-            await Server(options).serve(sockets=[listening])
+            await Server(app, stop_seconds=LAST_REQUESTS_SECONDS, proxies=config.proxies).serve(sockets=[listening])
         finally:
             adopting.cancel()
             await bus.link.stop()

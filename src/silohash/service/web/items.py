@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
-import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import uvicorn
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Query, Request, Response, UploadFile
 from fastapi import Path as InPath
 from pydantic import BaseModel
 
 from silohash import __version__
 from silohash.base.errors import UnusableSecret, UploadRefused
-from silohash.base.files import explaining_disk_errors
+from silohash.base.files import check_private, write_secret
 from silohash.base.forms import reading
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.scan import Record
 from silohash.service.web.app import LOOPBACK
-from silohash.service.web.errors import handle_errors
+from silohash.service.web.errors import ASKER, handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
-from silohash.service.web.server import listening_socket
+from silohash.service.web.server import Server, listening_socket
 from silohash.service.web.uploads import Limits, read_picture
 
 LONGEST_ID = 1_000
@@ -58,11 +55,12 @@ class PageDocument(BaseModel):
 def _guarded_app(token: str, limits: Limits) -> FastAPI:
     """Return an application without routes that checks the token and the size of requests and explains errors."""
 
-    def check_token(request: Request) -> None:
+    async def check_token(request: Request) -> str:
         """Refuse a request without the token."""
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(sent.encode(), token.encode()):
             raise HTTPException(401, "Send the token of this silo: Authorization: Bearer TOKEN", BEARER)
+        return str(request.scope.setdefault(ASKER, ""))
 
     app = FastAPI(
         title="silohash items",
@@ -74,7 +72,8 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
     )
     # Everything but a refused picture is a failure of the silo.
     handle_errors(app, status=lambda error: error.status if isinstance(error, UploadRefused) else 503)
-    app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=limits.most_bytes + BODY_ROOM + LONGEST_TEXT)
+    most = limits.most_bytes + BODY_ROOM + LONGEST_TEXT
+    app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=most, admit=check_token)
     return app
 
 
@@ -134,11 +133,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
 def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[None]:
     """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token."""
     with listening_socket(*address, remedy="Change listen in [items].") as listening:
-        options = uvicorn.Config(
-            items_app(keeper, token),
-            log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=STOP_SECONDS,
-        )  # fmt: skip
-        server = uvicorn.Server(options)
+        server = Server(items_app(keeper, token), stop_seconds=STOP_SECONDS)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="items API", daemon=True)
         thread.start()
         try:
@@ -178,22 +173,13 @@ def read_token(path: Path) -> str:
         UserError: If the file cannot be read or written, others can read it, or its token is too short.
     """
     if not path.exists():
-        _create(path)
+        write_secret(path, f"{secrets.token_urlsafe(32)}\n".encode())
     with reading(path, remedy="Remove it, and start the silo again.", missing="Start the silo again."):
         token = path.read_text("ascii").strip()
-        mode = path.stat().st_mode
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise UnusableSecret(f"{path} can be read by others (mode {stat.filemode(mode)}). Run: chmod 600 {path}")
+        check_private(path)
     if len(token) < LEAST_CHARACTERS:
         raise UnusableSecret(
             f"The token in {path} has {len(token)} characters, and at least {LEAST_CHARACTERS} are needed. Remove the file "
             "to get a new one."
         )
     return token
-
-
-def _create(path: Path) -> None:
-    with explaining_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")

@@ -27,9 +27,9 @@ from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics
 from silohash.service.web.guard import without_port
-from silohash.service.web.state import SIGN_IN, Shared
+from silohash.service.web.state import SIGN_IN, Shared, asker
 
-METRICS = "/metrics"
+METRICS, READY = "/metrics", "/readyz"
 AREAS: Mapping[str, str] = {
     "/api/": "api",
     "/static/": "static",
@@ -37,7 +37,7 @@ AREAS: Mapping[str, str] = {
     "/sign-": "account",
     "/account": "account",
     "/healthz": "health",
-    "/readyz": "health",
+    READY: "health",
     METRICS: "metrics",
 }
 """The area of the service to which addresses with a beginning belong. All others are pages."""
@@ -56,7 +56,7 @@ router = APIRouter(include_in_schema=False)
 async def metrics(request: Request, service: Shared) -> Response:
     """Return the metrics, to programs on this machine or with a token."""
     if not is_this_machine(request):
-        await service.access(request)
+        await asker(request)
     with suppress(UserError):
         await service.recent_status()  # the backend shows each new status in the metrics
     return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})

@@ -1,32 +1,97 @@
-"""The web server of the commands: the socket on which it listens, and how it stops at a signal."""
+"""The web server of the commands: the socket on which it listens, how it stops at a signal, and when it ends connections."""
 
 from __future__ import annotations
 
 import errno
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from silohash.base.errors import AddressUnavailable
+
+HEAD_SECONDS, ANSWER_SECONDS = 10.0, 120.0
+"""How long a connection may take to send the beginning of a request, its headers included, and to read an answer."""
+
+MOST_HEAD_BYTES = 65_536
+"""About how many bytes the beginning of a request may have."""
+
+MOST_IDLE = 500
+"""Number of connections of one address that may wait for a request at the same time."""
 
 PROC = Path("/proc")
 _LISTENING = "0A"
 
 
+class Connection(HttpToolsProtocol):
+    """A connection that ends if its request does not begin in time, has endless headers, or its answer is not read.
+
+    uvicorn itself ends idle connections only after their first request.
+    """
+
+    head_bytes, since = 0, 0.0
+    state: tuple[bool, bool, int] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        if self.head_bytes > MOST_HEAD_BYTES:
+            self.transport.abort()
+            return
+        super().data_received(data)
+        self.head_bytes = self.head_bytes + len(data) if self.waits else 0
+
+    def is_slow(self, now: float) -> bool:
+        """Return whether its peer takes too long to send the beginning of a request, or to read an answer."""
+        reads = self.flow.write_paused or self.transport.is_closing()
+        state = reads, self.waits and self.timeout_keep_alive_task is None, id(self.cycle)
+        if state != self.state:
+            self.state, self.since = state, now
+        return (state[0] or state[1]) and now - self.since > (ANSWER_SECONDS if reads else HEAD_SECONDS)
+
+
 class Server(uvicorn.Server):
-    """A server that stops once at SIGINT or SIGTERM, however often the signal comes.
+    """A server that stops once at SIGINT or SIGTERM, however often the signal comes, and ends slow connections.
 
     uvicorn's own breaks off at the second signal, and raises the first one again when it has stopped.
     """
 
+    def __init__(self, app: FastAPI, *, stop_seconds: int, proxies: Iterable[str] = (), **options: Any) -> None:  # noqa: ANN401
+        """Serve an application, whose last requests get ``stop_seconds``. See `uvicorn.Config` for further options.
+
+        The web servers at the addresses ``proxies`` tell from which address a request really comes.
+        """
+        options = {"log_config": None, "timeout_graceful_shutdown": stop_seconds, **options}
+        options |= {"proxy_headers": bool(proxies), "forwarded_allow_ips": [*proxies]}
+        super().__init__(uvicorn.Config(app, http=Connection, access_log=False, server_header=False, **options))
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop after the requests that are being answered."""
         self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """End slow connections, and idle ones of an address that has too many. It is called every tenth of a second."""
+        idle: Counter[str] = Counter()
+        for connection in list(self.server_state.connections) if counter % 10 == 0 else ():
+            assert isinstance(connection, Connection)  # noqa: S101  no other protocol is used
+            address = connection.client[0] if connection.client else ""
+            idle[address] += connection.waits
+            if connection.is_slow(time.monotonic()) or idle[address] > MOST_IDLE:
+                connection.transport.abort()
+        return await super().on_tick(counter)
 
 
 @contextmanager

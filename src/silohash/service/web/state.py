@@ -21,6 +21,7 @@ from silohash.search.requests import FederationStatus
 from silohash.service.backends import Backend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
+from silohash.service.web.errors import ASKER
 from silohash.service.web.form import LONGEST_NAME
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
@@ -39,8 +40,8 @@ KEPT_SECONDS = 3600.0
 KEPT_BYTES = 200_000_000
 """Maximum number of bytes of kept picture files. The oldest are dropped first."""
 
-SIGN_IN = "/sign-in"
-"""Address of the form for signing in."""
+SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
+"""Addresses of the forms for signing in and out."""
 
 
 Access: TypeAlias = Callable[[Request], Awaitable[str]]
@@ -170,9 +171,10 @@ Shared = Annotated[Service, Depends(service_of)]
 
 
 async def asker(request: Request) -> str:
-    """Return the sender of a request, according to the access rule of the application."""
-    access: Access = request.app.state.service.access
-    return await access(request)
+    """Return the sender of a request, according to the access rule of the application, which is asked once."""
+    if ASKER not in request.scope:
+        request.scope[ASKER] = await request.app.state.service.access(request)
+    return str(request.scope[ASKER])
 
 
 Allowed = Annotated[str, Depends(asker)]

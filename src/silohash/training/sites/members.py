@@ -14,7 +14,7 @@ from pathlib import Path
 
 from silohash.base.certificates import ORGANIZATION, Finding
 from silohash.base.errors import NotAKit
-from silohash.base.files import explaining_disk_errors, write_json
+from silohash.base.files import check_private, explaining_disk_errors, write_json
 from silohash.base.types import Notify
 from silohash.training.sites.kits import (
     CLIENT_FILE,
@@ -94,9 +94,11 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     to ``errors.txt`` in the folder of the kit.
 
     Raises:
-        UserError: If the folder is not the kit of a server or of a silo.
+        UserError: If the folder is not the kit of a server or of a silo, or others can read its secret key.
     """
     stopped, command = stopped or threading.Event(), command_of(kit)
+    for key in (kit / STARTUP).glob("*.key"):
+        check_private(key)
     environment = {**SLOW_LINKS, **os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     logs = f"{kit / LOG} and {kit / ERRORS}"
     _tell(certificates(kit), notify)

@@ -8,6 +8,7 @@ its own items (`Plan.silo_inputs`). They equal the inputs of a run in which all 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from silohash import __version__, features
 from silohash.base.errors import ModalityNeeded, NotSupported, OtherVersion, SilosDiffer
+from silohash.base.files import write_bytes
 from silohash.base.forms import reading
 from silohash.base.names import canonical, one_spelling, tidy
 from silohash.base.types import MODALITIES, Arrays, Modality, Rows
@@ -37,8 +40,15 @@ from silohash.run.config.sections import RunConfig
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
 from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
+from silohash.training.updates.bounds import Announced, capped
 
 LABEL_SUMS = ("label_counts", "label_items")
+
+COUNTS = ("count", "rows", "texts", "document_frequency")
+"""Names of the sums by which means and weights of features are divided."""
+
+ANNOUNCEMENTS = "announcements.safetensors"
+"""File of what silos announced before their first rounds, in the folder of the run at the server."""
 
 PLAN = "plan.safetensors"
 """File of the plan, in the folder of the run at the server and at each silo."""
@@ -142,14 +152,15 @@ def unusable(description: Message) -> str | None:
     for name, count in description.counts.items():
         if not 0 <= count <= LARGEST_COUNT:
             return f"its count of {name} is not between 0 and 2^53"
-    return infinite_array("", description.sums) or _miscounted(entries_under("labels", description.sums), len(labels))
+    found, items = entries_under("labels", description.sums), description.counts["training"]
+    return infinite_array("", description.sums) or _miscounted(found, len(labels), items)
 
 
-def _miscounted(found: Arrays, labels: int) -> str | None:
+def _miscounted(found: Arrays, labels: int, items: int) -> str | None:
     """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none."""
     wanted = dict(zip(LABEL_SUMS, ((labels,), (2,)), strict=True))
     for name, array in found.items():
-        if array.shape != wanted.get(name) or array.dtype.kind != "i" or (array < 0).any():
+        if array.shape != wanted.get(name) or array.dtype.kind != "i" or (array < 0).any() or (array > items).any():
             return f"labels/{name} does not hold counts of its labels"
     return "counts of its labels are missing" if found and found.keys() != wanted.keys() else None
 
@@ -175,6 +186,7 @@ class Plan:
         sizes: Name, number of training items and number of validation items of each silo.
         networks: The settings of each tower that is a published network, whose files only the server reads.
         published: The initial weights of these towers; see `Prepared`.
+        announced: What each silo announced first. The server does not send it to silos.
     """
 
     featurizers: Mapping[Modality, Featurizer]
@@ -183,6 +195,7 @@ class Plan:
     sizes: list[tuple[str, int, int]]
     networks: Mapping[Modality, Mapping[str, Any]] = field(default_factory=dict)
     published: Arrays = field(default_factory=dict)
+    announced: Sequence[Announced] = ()
 
     @classmethod
     def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
@@ -255,12 +268,14 @@ class Plan:
         check_tokens(self.featurizers, resolved)
         refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
         refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
+        resolved = capped(resolved, {name: training for name, training, _ in self.sizes})
         return Prepared(
             resolved=resolved,
             spec=model_spec(self.featurizers, resolved, len(self.labels), {}, self.networks),
             silos=list(self.sizes),
             arrays=dict(self.sums) if resolved.needs_labels else {},
             published=self.published,
+            announced=self.announced,
         )
 
     def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
@@ -294,6 +309,34 @@ def _places(labels: Sequence[str], names: Sequence[str]) -> Rows:
     return np.array([place.get(canonical(name), -1) for name in names], np.int64)
 
 
+def announcements(folder: Path, plan: Plan, descriptions: Sequence[Message], *, begins: bool) -> tuple[Announced, ...]:
+    """Return what each silo announced first, and store it, so that no later description of a run that continues changes it.
+
+    Raises:
+        UserError: If the stored file is damaged.
+    """
+    path = folder / ANNOUNCEMENTS
+    known = Message("announcements", "server", 0) if begins or not path.exists() else read_message(path)
+    counts, sums = dict(known.counts), dict(known.sums)
+    for one in descriptions:
+        if f"training/{one.sender}" not in counts:
+            counts |= {f"{part}/{one.sender}": one.counts[part] for part in ("training", "validation")}
+            counted = "labels/label_items" in one.sums and one.sums["labels/label_items"][0] > 0
+            sums |= {one.sender: _in_order(plan.labels, one)} if counted else {}
+    write_bytes(path, replace(known, counts=counts, sums=sums).encode())
+    return tuple(
+        Announced(counts.get(f"training/{name}", 0), counts.get(f"validation/{name}", 0), sums.get(name))
+        for name, _, _ in plan.sizes
+    )
+
+
+def _in_order(labels: Sequence[str], description: Message) -> npt.NDArray[np.int64]:
+    """Return a silo's counts of labels in the common order, ``(C,)``. Labels that are not common are left out."""
+    counts, places = np.zeros(len(labels), np.int64), _places(labels, json.loads(description.notes["labels"]))
+    np.add.at(counts, places[places >= 0], description.sums["labels/label_counts"][places >= 0])
+    return counts
+
+
 def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
     """Return the featurizer of a modality, fitted on the sums of all silos that have it."""
     given = [message for message in descriptions if f"features/{modality}" in message.notes]
@@ -304,10 +347,21 @@ def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
                 f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
                 f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
             )
-    sums = [found for message in given if (found := entries_under(modality, message.sums))]
+    fitted, sums = features.restored({}, json.loads(about)), []
+    # counts are per item and pixel, token or region
+    most = math.prod(fitted.shape) // fitted.shape[0 if len(fitted.shape) == 3 else -1]
+    for message in given:
+        found = entries_under(modality, message.sums)
+        counted = max((float(found[name].max()) for name in COUNTS if name in found), default=0.0)
+        if counted > most * message.counts["training"]:
+            raise SilosDiffer(
+                f"{message.sender} counts {counted:g} {modality} features, more than its {message.counts['training']:,} "
+                "training items have. Train without it: silohash federation disable KIT NAME"
+            )
+        sums += [found] if found else []
     if not sums:
         raise ModalityNeeded(f"No silo has training items with {modality} data. Give at least one silo some.")
-    return features.restored({}, json.loads(about)).fitted(add_statistics(sums))
+    return fitted.fitted(add_statistics(sums))
 
 
 def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Arrays:
@@ -318,6 +372,6 @@ def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Array
     for message in descriptions:
         found = entries_under("labels", message.sums)
         if found:
-            np.add.at(counts, _places(labels, json.loads(message.notes["labels"])), found["label_counts"])
+            counts += _in_order(labels, message)
             items += found["label_items"]
     return dict(zip(LABEL_SUMS, (counts, items), strict=True))

@@ -27,7 +27,7 @@ from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloTas
 from silohash.training.experiment import deploy_tasks, environment, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
-from silohash.training.sites.plan import PLAN, Plan, check_separable, read_message, unusable
+from silohash.training.sites.plan import PLAN, Plan, announcements, check_separable, read_message, unusable
 from silohash.training.updates.sealed import SEALED
 from silohash.training.worker import Worker, set_threads
 
@@ -128,6 +128,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         plan = _merged(descriptions, silos, notify).with_networks(run.resolved)
         message = plan.encode()
         write_bytes(path, message.encode())
+    plan = replace(plan, announced=announcements(run.folder, plan, descriptions, begins=not continues))
     present = [silo for silo in range(len(silos)) if silo not in asked.absent]
     for _ in asked.results(SiloTask("prepare", silo, message) for silo in present):
         pass

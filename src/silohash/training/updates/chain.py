@@ -7,7 +7,7 @@ order, and are screened in the end. The loop and the worker run the chain and kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -81,6 +81,14 @@ class Link:
     def merged(self, server: ServerState, messages: Sequence[Message]) -> Arrays | None:
         """Server: return the merged statistics of silos, or None if the federated method merges them."""
         return None
+
+    def compares(self) -> bool:
+        """Server: return whether `refused` needs the update of each silo."""
+        return False
+
+    def refused(self, current: Arrays, updates: Sequence[Message]) -> Mapping[int, str]:
+        """Server: return which silos' updates a comparison with those of the others rejects, each with the reason."""
+        return {}
 
     def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
         """Server: return the messages to use, possibly changed, and a remark per affected silo.
@@ -175,6 +183,14 @@ class Chain:
             if (found := link.merged(server, messages)) is not None:
                 return found
         return federated.merge_statistics(server, sum_statistics(messages))
+
+    def compares(self) -> bool:
+        """Return whether the updates of single silos are compared. See `Link.compares`."""
+        return any(link.compares() for link in self.links)
+
+    def refused(self, current: Arrays, updates: Sequence[Message]) -> Mapping[int, str]:
+        """Return which silos' updates are rejected, each with the reason. See `Link.refused`."""
+        return {silo: reason for link in self.links for silo, reason in link.refused(current, updates).items()}
 
     def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
         """Return the updates or statistics to use, and a remark per affected silo. See `Link.screened`."""

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import OutOfRange, UnusableSecret
-from silohash.base.files import read_arrays, write_arrays
+from silohash.base.files import check_private, read_arrays, write_arrays
 from silohash.base.optional import require
 from silohash.base.types import Arrays, ReadArrays
 from silohash.training.updates.chain import DamagedUpdateError
@@ -202,12 +202,13 @@ class SiloKey:
         """Read the key that `save` wrote.
 
         Raises:
-            UserError: If the file is missing or damaged.
+            UserError: If the file is missing or damaged, or others can read it.
         """
         arrays = read_arrays(path, remedy=OTHER_KEY, missing=OTHER_KEY)[0]
         names = [scheme.name for scheme in SCHEMES]
         if arrays.keys() != {*names, "seal"} or arrays["seal"].nbytes != 32:
             raise UnusableSecret(f"{path} does not hold the key of a federation. {OTHER_KEY}")
+        check_private(path)
         return cls({name: arrays[name].tobytes() for name in names}, arrays["seal"].tobytes())
 
     @classmethod

@@ -98,6 +98,11 @@ def test_capped_weights_keep_their_sum(weights: list[float], cap: float, expecte
     np.testing.assert_allclose(capped_weights(np.asarray(weights, float), cap), expected)
 
 
+def test_weights_below_the_cap_are_not_rounded() -> None:
+    given = np.asarray([7.0, 11.0, 12.0])
+    assert capped_weights(given, 0.4) is given
+
+
 def test_an_update_without_weight_does_not_spoil_the_average() -> None:
     broken = update(np.nan, 0, 0)
     found = weighted_average(current(), [broken, update(3.0, 30, 8)])

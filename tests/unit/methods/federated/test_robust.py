@@ -16,6 +16,7 @@ from silohash.methods.federated import robust
 from silohash.methods.federated.averaging import weighted_average
 from silohash.methods.federated.robust import (
     capped_average,
+    change_length,
     clip_updates,
     coordinate_median,
     delta_of,
@@ -265,6 +266,14 @@ def test_deltas_are_differences_of_floating_arrays_in_groups_with_weight() -> No
     assert delta_of(CURRENT, given).tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
     assert delta_of(CURRENT, replace(given, weights={"text": 1.0})).tolist() == [0.0, 0.0, 0.0, 4.0, 6.0]
     assert delta_of({}, given).tolist() == []
+
+
+def test_the_length_of_a_change_is_that_of_its_vector() -> None:
+    for weights in ({"image": 2.0, "text": 1.0}, {"image": 1.0}, {}):
+        given = replace(
+            update("a", (1, 1, 1)), params={name: array + 3 for name, array in CURRENT.items()}, weights=weights
+        )
+        assert change_length(CURRENT, given) == pytest.approx(float(np.linalg.norm(delta_of(CURRENT, given))))
 
 
 def test_trimming_rounds_up_and_leaves_at_least_one_silo() -> None:

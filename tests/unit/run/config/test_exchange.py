@@ -88,6 +88,7 @@ def encrypted(**sections: Any) -> Any:
         ),
         ({"federated": {"robust": {"rule": "multi_krum"}}}, 'the rule "multi_krum" compares the updates of single'),
         ({"federated": {"weight_cap": 0.5}}, "a cap needs the weights of single silos"),
+        ({"federated": {"norm_limit": 5}}, "federated.norm_limit compares the updates of single silos"),
         ({"exchange": {"compression": {"kind": "int8"}}}, 'encrypted parameters cannot be compressed with "int8"'),
         ({"federated": {"fraction": 0.1}}, "the sum over one silo is that silo's update"),
     ],
@@ -201,6 +202,8 @@ def test_rules_for_single_updates_exclude_the_unit_silo() -> None:
     robust = {"robust": {"rule": "median"}}
     assert "only their sum is hidden" in refusal("silo", federated=robust)
     private("record", federated=robust)
+    assert "only their sum is hidden" in refusal("silo", federated={"norm_limit": 5})
+    private("record", federated={"norm_limit": 5})
     assert "train.clip_norm = 1 has no effect" in refusal(train={"clip_norm": 1.0})
 
 

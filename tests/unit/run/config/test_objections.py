@@ -105,6 +105,29 @@ def test_a_cap_below_equal_shares(silos: int, fraction: float, cap: float, refus
     assert not error_of(silos=silos, kind="column", fraction=fraction, weight_cap=cap), "their number is not known yet"
 
 
+@pytest.mark.parametrize(
+    ("silos", "fraction", "limit", "refused"),
+    [
+        (3, 1.0, 5, False),
+        (2, 1.0, 5, True),
+        (5, 0.4, 5, True),
+        (5, 1.0, 0.5, True),
+        (5, 1.0, 1, False),
+        (2, 1.0, 0, False),
+    ],
+)
+def test_a_limit_on_lengths_needs_three_silos_and_lets_the_median_through(
+    silos: int, fraction: float, limit: float, refused: bool
+) -> None:
+    message = error_of(silos=silos, fraction=fraction, norm_limit=limit)
+    assert message.startswith("federated.norm_limit = ") == refused
+    assert bool(message) == refused
+
+
+def test_methods_whose_updates_are_not_averaged_have_a_limit_on_lengths() -> None:
+    assert not error_of(name="plfedcmh", norm_limit=5)
+
+
 def test_the_message_about_a_cap() -> None:
     assert error_of(silos=4, weight_cap=0.1) == (
         "federated.weight_cap = 0.1 cannot hold: 4 silos take part in a round, and the largest share is at least 1/4. "
@@ -185,6 +208,8 @@ def test_keys_that_momentum_does_not_use(key: str) -> None:
         ("plfedcmh", {"server": {"optimizer": "fedadam"}}, "does not average parameters"),
         ("centralized", {"weight_cap": 0.5}, "trains on the pooled data of all silos"),
         ("centralized", {"robust": {"rule": "clip"}}, "trains on the pooled data of all silos"),
+        ("centralized", {"norm_limit": 5}, "trains on the pooled data of all silos"),
+        ("fedproto", {"norm_limit": 5}, "does not average parameters"),
     ],
 )
 def test_methods_without_an_average_of_silos(name: str, settings: dict[str, Any], reason: str) -> None:

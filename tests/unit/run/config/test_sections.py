@@ -49,6 +49,7 @@ BOUNDS: list[tuple[type[Section], str, list[float], list[float]]] = [
     (FederatedConfig, "local_epochs", [1, HUGE], [0]),
     (FederatedConfig, "fraction", [SMALLEST, 1], [0, ABOVE_ONE]),
     (FederatedConfig, "weight_cap", [SMALLEST, 1], [0, ABOVE_ONE]),
+    (FederatedConfig, "norm_limit", [0, HUGE], [-SMALLEST]),
     (TrainConfig, "batch", [2, HUGE], [1]),
     (TrainConfig, "momentum", [0, BELOW_ONE], [-SMALLEST, 1]),
     (TrainConfig, "learning_rate", [SMALLEST, HUGE], [0]),
@@ -93,13 +94,16 @@ def test_every_numeric_key_has_its_bounds_below() -> None:
     }
 
 
+OPTIONAL = ("learning_rate", "weight_cap", "norm_limit")
+
+
 @pytest.mark.parametrize(
     ("section", "key", "inside", "outside"), BOUNDS, ids=[f"{row[0].__name__}.{row[1]}" for row in BOUNDS]
 )
 def test_bounds(section: type[Section], key: str, inside: list[float], outside: list[float]) -> None:
     for value in inside:
         assert getattr(made(section, **{key: value}), key) == value
-    for value in [*outside, float("nan"), "many", None if key != "learning_rate" else "none"]:
+    for value in [*outside, float("nan"), "many", None if key not in OPTIONAL else "none"]:
         with pytest.raises(ValidationError) as error:
             made(section, **{key: value})
         assert [detail["loc"] for detail in error.value.errors()] == [(key,)]
@@ -264,7 +268,6 @@ def test_defaults_without_none_values() -> None:
             "rounds": 20,
             "local_epochs": 2,
             "fraction": 1.0,
-            "weight_cap": 1.0,
         },
         "train": {
             "batch": 128,
@@ -405,4 +408,5 @@ def test_a_config_without_a_path_has_the_digest_of_earlier_versions() -> None:
     for key in ("final_learning_rate", "decay_factor", "decay_epochs"):
         del value["train"][key]
     value["train"]["decay"] = False
+    value["federated"]["weight_cap"] = 1.0
     assert config.digest() == config.located_digest() == digest_json(value)[:12]

@@ -68,6 +68,8 @@ def test_template_offers_the_tables_of_a_method_that_averages(tmp_path: Path) ->
     written = config_template(file, local="dcmh", federated="fedavg", data="glyphs")
     assert '\n# robust = {rule = "median"' in written
     assert '\n# server = {optimizer = "fedavgm"' in written
+    assert "\n# weight_cap = 0.4\n" in written
+    assert "\n# norm_limit = 5.0\n" in written
     file.write_text(written.replace("# robust =", "robust =").replace("# server =", "server ="), encoding="utf-8")
     federated = load_config(file).federated
     assert federated.robust is not None

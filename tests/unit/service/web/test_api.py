@@ -145,6 +145,7 @@ def test_similar_items_items_and_status(backend: MadeUpBackend) -> None:
         "reason": "",
         "items": {"image": 30, "text": 20},
         "model_digest": "m" * 32,
+        "version": "",
         "releases": ["caption", "labels", "preview"],
     }
 

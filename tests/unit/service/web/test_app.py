@@ -23,6 +23,21 @@ def test_health_and_readiness() -> None:
     assert asleep.json()["missing_silos"] == backend.missing
 
 
+def test_strangers_learn_only_whether_the_service_is_ready() -> None:
+    async def nobody(request: Request) -> str:
+        raise HTTPException(401, "No.")
+
+    client = client_of(MadeUpBackend(), access=nobody, hosts=["silos.example.org"])
+    assert client.get("/readyz", headers={"host": "silos.example.org"}).json() == {"status": "ready"}
+
+    async def ada(request: Request) -> str:
+        return "ada"
+
+    client = client_of(MadeUpBackend(), access=ada, hosts=["silos.example.org"])
+    told = client.get("/readyz", headers={"host": "silos.example.org"}).json()
+    assert told == {"status": "ready", "silos": ["north", "south"], "missing_silos": {}}
+
+
 def test_silos_that_hang_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "STATUS_SECONDS", -1.0)
     monkeypatch.setattr(state, "FRESH_SECONDS", 0.05)

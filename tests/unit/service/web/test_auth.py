@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sqlite3
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,16 +12,17 @@ from starlette.testclient import TestClient
 from silohash.service.accounts import Accounts
 from silohash.service.web.auth import (
     COOKIE,
+    DEVICE,
     SECURE_COOKIE,
     BackOff,
     Gate,
     RateLimit,
-    address_of,
     app_for,
     is_same_origin,
     local_path,
     scope_of,
 )
+from silohash.service.web.guard import address_of
 from tests.accounts import PASSWORD, bearer, sign_in
 from tests.served import MadeUpBackend, png
 
@@ -141,6 +143,74 @@ def test_wrong_passwords_make_the_next_try_wait(accounts: Accounts) -> None:
     assert sign_in(client, password="wrong").status_code == 401  # noqa: S106  the right password has reset the count
 
 
+def test_right_passwords_are_never_counted(accounts: Accounts) -> None:
+    gate = Gate(accounts, back_off=BackOff(clock=Clock()))
+    for number in range(60):
+        assert sign_in(client_of(gate)).status_code == 303, number
+    assert not gate.back_off._failures
+
+
+def test_a_browser_that_is_known_does_not_wait_for_strangers(accounts: Accounts) -> None:
+    gate = Gate(accounts, back_off=BackOff(clock=Clock()))
+    known = client_of(gate)
+    sign_in(known)
+    device = f"__Host-{DEVICE}"
+    assert {"httponly", "secure", "samesite=lax"} <= {
+        part.strip().lower() for part in sign_in(known).headers.get_list("set-cookie")[1].split(";")
+    }
+    for _ in range(6):
+        sign_in(client_of(gate), password="wrong")  # noqa: S106
+    assert sign_in(client_of(gate)).status_code == 429
+    gate.back_off._known.clear()
+    assert sign_in(known).status_code == 303
+    stolen = client_of(gate)
+    stolen.cookies.set(device, known.cookies[device], domain="silos.example.org")
+    assert sign_in(stolen, "root").status_code == 303
+    stolen.cookies.set(device, known.cookies[device], domain="silos.example.org")
+    assert [sign_in(stolen, password="wrong").status_code for _ in range(7)] == [401] * 6 + [429]  # noqa: S106
+
+
+def test_too_many_waiting_passwords_are_refused_except_of_known_browsers(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(accounts)
+    known = client_of(gate)
+    sign_in(known)
+    monkeypatch.setattr("silohash.service.web.auth.MOST_WAITING", 0)
+    refused = sign_in(client_of(gate))
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+    assert sign_in(known).status_code == 303
+
+
+def test_a_locked_file_refuses_signing_in_alone(accounts: Accounts, client: TestClient) -> None:
+    sign_in(client)
+    token = bearer(accounts, "search")
+    accounts._wait_seconds = 0.01
+    other = sqlite3.connect(accounts.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        refused = sign_in(client_of(Gate(accounts)))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+        assert "sqlite" not in refused.text
+        assert client.get("/").status_code == client.get("/api/v1/status", headers=token).status_code == 200
+    finally:
+        other.close()
+
+
+def test_strangers_do_not_learn_paths_from_errors(
+    accounts: Accounts, client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    sign_in(client)
+    with sqlite3.connect(accounts.path) as other:
+        other.execute("DROP TABLE sessions")
+    for answer in (client.get("/api/v1/status"), client.get("/sign-in"), sign_in(client)):
+        assert answer.status_code == 503
+        assert str(accounts.path) not in answer.text
+        assert "Its log has the reason." in answer.text
+    assert str(accounts.path) in caplog.text
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -212,9 +282,10 @@ def test_requests_above_a_rate_are_refused(accounts: Accounts) -> None:
     assert answers[2].headers["retry-after"] == "1"
     other = bearer(accounts, "search", name="root")
     assert client.get("/api/v1/status", headers=other).status_code == 200
-    assert client.get("/api/v1/status", headers={}).status_code == 401
+    assert [client.get("/api/v1/status").status_code for _ in range(5)] == [401] * 5
     assert [client.get(path).status_code for path in ("/api/v1/status", "/", "/sign-in", "/account")] == [429] * 4
     assert sign_in(client).status_code == 429
+    assert client.get("/api/v1/status", headers=other).status_code == 200, "an address is no limit for an account"
     clock.now += 1
     assert client.get("/sign-in").status_code == 200
 
@@ -367,13 +438,36 @@ def test_the_right_password_and_time_forget_wrong_ones(clock: Clock) -> None:
 
 def test_attempts_that_are_spread_wait_too(clock: Clock) -> None:
     over_addresses, over_accounts = BackOff(clock=clock), BackOff(clock=clock)
-    for number in range(50):
+    for number in range(200):
+        assert over_addresses.wait_seconds("ada", "9.9.9.9") == 0
         over_addresses.failed("ada", f"1.1.1.{number}")
+    assert over_addresses.wait_seconds("ada", "9.9.9.9") == 60
+    assert over_addresses.wait_seconds("eve", "1.1.1.1") == 0
+    for number in range(1_000):
+        assert over_accounts.wait_seconds("eve", "1.1.1.1") == 0
         over_accounts.failed(f"a{number}", "1.1.1.1")
-    assert over_addresses.wait_seconds("ada", "9.9.9.9") == over_accounts.wait_seconds("eve", "1.1.1.1") == 0
-    over_addresses.failed("ada", "8.8.8.8")
-    over_accounts.failed("bob", "1.1.1.1")
-    assert over_addresses.wait_seconds("ada", "9.9.9.9") == over_accounts.wait_seconds("eve", "1.1.1.1") == 1
+    assert over_accounts.wait_seconds("eve", "1.1.1.1") == 6
+    assert over_accounts.wait_seconds("eve", "2.2.2.2") == 0
+    clock.now += 6
+    assert over_accounts.wait_seconds("eve", "1.1.1.1") == 0
+
+
+def test_known_addresses_and_browsers_pass_the_weaker_limits(clock: Clock) -> None:
+    back_off = BackOff(clock=clock)
+    back_off.succeeded("ada", "1.1.1.1")
+    for number in range(300):
+        back_off.failed("ada", f"2.2.2.{number}")
+    assert back_off.wait_seconds("ada", "9.9.9.9") == 60
+    assert back_off.wait_seconds("ada", "1.1.1.1") == back_off.wait_seconds("ada", "9.9.9.9", "mark") == 0
+    for _ in range(6):
+        back_off.failed("ada", "1.1.1.1")
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 1
+    assert back_off.wait_seconds("ada", "1.1.1.1", "mark") == 0, "a browser has a count of its own"
+    for _ in range(6):
+        back_off.failed("ada", "1.1.1.1", "mark")
+    assert back_off.wait_seconds("ada", "1.1.1.1", "mark") == 1
+    back_off.succeeded("ada", "1.1.1.1", "mark")
+    assert (back_off.wait_seconds("ada", "1.1.1.1", "mark"), back_off.wait_seconds("ada", "1.1.1.1")) == (0, 1)
 
 
 def test_memory_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,6 +476,7 @@ def test_memory_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Non
     for number in range(100):
         limit.wait_seconds(number)
         back_off.failed(f"a{number}", f"1.{number}")
-    assert len(limit._buckets) == len(back_off._failures) == 10
+        back_off.succeeded(f"b{number}", f"1.{number}")
+    assert len(limit._buckets) == len(back_off._failures) == len(back_off._known) == 10
     assert limit.wait_seconds(99) == 60
     assert limit.wait_seconds(0) == 0

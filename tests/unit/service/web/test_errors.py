@@ -73,7 +73,7 @@ def test_other_faults_are_sentences_with_the_name_of_the_value() -> None:
 
 def test_errors_of_a_call_are_described_with_their_headers() -> None:
     described = responses(503, 404, 400)
-    assert list(described) == [200, 400, 401, 403, 404, 413, 422, 429, 503]
+    assert list(described) == [200, 400, 401, 403, 404, 408, 413, 422, 429, 503]
     assert set(described[200]) == {"headers"}
     for status in (*ALWAYS, 404, 503):
         assert described[status]["model"] is ErrorDocument
@@ -81,6 +81,7 @@ def test_errors_of_a_call_are_described_with_their_headers() -> None:
         assert described[status]["headers"]["x-request-id"]["required"]
     assert set(described[401]["headers"]) == {"x-request-id", "www-authenticate"}
     assert set(described[429]["headers"]) == {"x-request-id", "retry-after"}
+    assert set(described[503]["headers"]) == {"x-request-id", "retry-after"}
     assert set(described[422]["headers"]) == {"x-request-id"}
 
 

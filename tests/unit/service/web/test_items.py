@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.base.errors import RequestRefused, UnusableSecret, UserError
+from silohash.base.errors import ReadableByOthers, RequestRefused, UnusableSecret, UserError
 from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
 from silohash.service.items.scan import Record
@@ -189,7 +189,7 @@ def test_a_token_that_is_not_secret_is_refused(tmp_path: Path) -> None:
     read_token(path)
     for mode in (0o640, 0o604):
         path.chmod(mode)
-        with pytest.raises(UnusableSecret, match=r"can be read by others .*chmod 600"):
+        with pytest.raises(ReadableByOthers, match=r"others have access .*chmod 600"):
             read_token(path)
     path.chmod(0o600)
     path.write_text("x" * 31)

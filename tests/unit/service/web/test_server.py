@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -9,13 +10,18 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from select import select
+from typing import Any
 
 import pytest
-import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
 
 from silohash.base.errors import AddressUnavailable, UserError
+from silohash.service.web import server
 from silohash.service.web.server import Server, ignoring_signals, listening_socket, port_user
 
 
@@ -28,22 +34,97 @@ def test_requests_are_answered_although_the_signal_comes_again() -> None:
         time.sleep(0.3)
         return "answered"
 
-    server = Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=60))
+    answering = Server(app, stop_seconds=60)
     answers: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        serving = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
         serving.start()
         asking = threading.Thread(target=lambda: answers.append(urllib.request.urlopen(address, timeout=60).read()))
         asking.start()
         assert asked.wait(60)
         for _ in range(3):
-            server.handle_exit(signal.SIGINT, None)
+            answering.handle_exit(signal.SIGINT, None)
         asking.join(60)
         serving.join(60)
     assert answers == [b'"answered"']
-    assert not server.force_exit
+    assert not answering.force_exit
     assert not serving.is_alive()
+
+
+@contextmanager
+def served(app: FastAPI, **options: Any) -> Iterator[tuple[str, int]]:
+    """Serve an application on this machine while the block runs, and yield its address and port."""
+    running = Server(app, stop_seconds=1, **options)
+    with listening_socket("127.0.0.1", 0) as listening:
+        serving = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+        serving.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            running.should_exit = True
+            serving.join(60)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "sent", "seen"),
+    [
+        ((), "198.51.100.7", "127.0.0.1"),
+        (("192.0.2.0/24",), "198.51.100.7", "127.0.0.1"),
+        (("127.0.0.1",), "198.51.100.7", "198.51.100.7"),
+        (("127.0.0.0/8",), "192.0.2.9, 198.51.100.7", "198.51.100.7"),
+        (("127.0.0.1", "198.51.100.0/24"), "192.0.2.9, 198.51.100.7", "192.0.2.9"),
+    ],
+)
+def test_only_configured_web_servers_tell_where_a_request_comes_from(
+    proxies: tuple[str, ...], sent: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    app = FastAPI()
+
+    @app.get("/")
+    async def client(request: Request) -> str:
+        assert request.client is not None
+        return request.client.host
+
+    with served(app, proxies=proxies) as (host, port):
+        request = urllib.request.Request(f"http://{host}:{port}/", headers={"X-Forwarded-For": sent})
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  of this test
+            assert answer.read() == f'"{seen}"'.encode()
+
+
+def test_an_answer_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.5)
+    app, ended = FastAPI(), threading.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"a" * 1_000_000
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    @app.get("/")
+    async def answer() -> StreamingResponse:
+        return StreamingResponse(endless())
+
+    with served(app) as address, socket.create_connection(address) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert ended.wait(60)
+
+
+def test_idle_connections_of_an_address_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_IDLE", 3)
+    with served(FastAPI()) as address, ExitStack() as opened:
+        connections = [opened.enter_context(socket.create_connection(address, timeout=60)) for _ in range(5)]
+        readable: set[int] = set()
+        while len(readable) < 2:
+            readable |= {place for place, one in enumerate(connections) if select([one], [], [], 0.05)[0]}
+        others = [one for place, one in enumerate(connections) if place not in readable]
+        for one in others:
+            one.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert one.recv(12) == b"HTTP/1.1 404"
 
 
 def test_signals_are_ignored_while_a_process_ends() -> None:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from silohash.base.errors import UserError
 from silohash.service.web import state
 from silohash.service.web.app import create_app
+from silohash.service.web.errors import ASKER
 from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service, asker, everyone
 from tests.served import HangingBackend, MadeUpBackend, client_of, png
 
@@ -151,4 +152,6 @@ def test_everyone_may_ask_unless_there_is_a_rule() -> None:
         return "ann"
 
     app.state.service = Service(MadeUpBackend(), ann)
+    assert asyncio.run(asker(request)) == "", "the rule is asked once per request"
+    del request.scope[ASKER]
     assert asyncio.run(asker(request)) == "ann"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import NotAKit
+from silohash.base.errors import NotAKit, ReadableByOthers
 from silohash.training.sites import members
 from silohash.training.sites.kits import Training
 from silohash.training.sites.members import SLOW_LINKS, command_of, member_beside, place_storage, run_member
@@ -51,6 +52,13 @@ def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
     assert snapshots == str((kits / "server").resolve() / "storage" / "snapshots")
     jobs = next(one for one in json.loads(text)["components"] if one["id"] == "job_manager")
     assert jobs["args"]["uri_root"] == str((kits / "server").resolve() / "storage" / "jobs")
+
+
+def test_a_kit_whose_key_others_can_read_is_refused(kits: Path, tmp_path: Path) -> None:
+    kit = Path(shutil.copytree(kits / "north", tmp_path / "north"))
+    (kit / "startup" / "client.key").chmod(0o640)
+    with pytest.raises(ReadableByOthers, match=r"chmod 600 .*client\.key"):
+        run_member(kit, print)
 
 
 def test_process_that_dies_is_started_again(

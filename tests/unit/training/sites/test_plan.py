@@ -16,7 +16,7 @@ from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import archive_of
 from silohash.training.experiment import prepare_run
-from silohash.training.sites.plan import Plan, check_separable, described, unusable
+from silohash.training.sites.plan import ANNOUNCEMENTS, Plan, announcements, check_separable, described, unusable
 from tests.runs import same_arrays, tiny, write_archive
 from tests.sites import NAMES, archives_with_pictures, site_archives
 from tests.unit.models.test_cnnf import narrow_cnnf
@@ -119,6 +119,11 @@ def test_descriptions_that_cannot_be_used_are_told_apart(archives: tuple[Path, l
         ("sums", {"labels/label_counts": counts[1:]}, "labels/label_counts does not hold counts of its labels"),
         ("sums", {"labels/label_counts": counts / 2}, "labels/label_counts does not hold counts of its labels"),
         ("sums", {"labels/label_items": -items}, "labels/label_items does not hold counts of its labels"),
+        (
+            "sums",
+            {"labels/label_counts": counts + 10**9, "labels/label_items": items},
+            "labels/label_counts does not hold counts of its labels",
+        ),
         ("sums", {"labels/more": items}, "labels/more does not hold counts of its labels"),
         ("sums", {**first.sums, image: first.sums[image] * np.nan}, f"{image} holds NaN or infinite values"),
     ):
@@ -216,3 +221,63 @@ def test_silo_that_joins_later_has_no_items_in_the_plan_and_only_its_labels(
     assert train.labels.shape[1] == len(known)
     columns = [archive.label_names.index(name) for name in plan.labels]
     assert train.labels.sum() + validation.labels.sum() == archive.labels[archive.split("train")][:, columns].sum()
+
+
+def test_a_silo_cannot_count_more_features_than_its_items_have(archives: tuple[Path, list[Path]]) -> None:
+    honest = descriptions(archives[1])
+    for name in ("image/count", "text/texts", "text/document_frequency"):
+        claimed = np.full_like(honest[0].sums[name], 10**9)
+        liar = replace(honest[0], sums={**honest[0].sums, name: claimed})
+        with pytest.raises(
+            SilosDiffer, match=rf"place-0 counts 1e\+09 {name.partition('/')[0]} features, more than its"
+        ):
+            Plan.merged([liar, *honest[1:]], NAMES)
+
+
+def test_pixels_are_counted_per_picture(tmp_path: Path) -> None:
+    _, apart = archives_with_pictures(tmp_path, 18)
+    messages = []
+    for number, path in enumerate(apart):
+        own = resolved(path, features={"image": {"kind": "pixels", "size": 16}})
+        messages.append(described(archive_of(own.config), own, number, NAMES))
+    assert Plan.merged(messages, NAMES).featurizers["image"].shape == (3, 16, 16)
+    twice = {**messages[0].sums, "image/count": 2 * messages[0].sums["image/count"]}
+    with pytest.raises(SilosDiffer, match="place-0 counts"):
+        Plan.merged([replace(messages[0], sums=twice), *messages[1:]], NAMES)
+
+
+def test_what_a_silo_announced_first_is_remembered(archives: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    honest = descriptions(archives[1])
+    plan = Plan.merged(honest[:2], NAMES)
+    first = announcements(tmp_path, plan, honest[:2], begins=True)
+    assert [(one.training, one.validation) for one in first[:2]] == [size[1:] for size in plan.sizes[:2]]
+    assert sum(np.asarray(one.labels) for one in first[:2]).tolist() == plan.sums["label_counts"].tolist()
+    assert (first[2].training, first[2].validation, first[2].labels) == (0, 0, None)
+    lies = [replace(message, counts={"training": 10**9, "validation": 10**9}) for message in honest]
+    later = announcements(tmp_path, plan, [lies[0], honest[2]], begins=False)
+    assert [one.training for one in later] == [first[0].training, first[1].training, honest[2].counts["training"]]
+    assert np.array_equal(np.asarray(later[0].labels), np.asarray(first[0].labels))
+    assert [one.training for one in announcements(tmp_path, plan, lies[2:], begins=False)] == [
+        one.training for one in later
+    ]
+    assert [one.training for one in announcements(tmp_path, plan, lies, begins=True)] == [10**9] * 3
+    assert not any(ANNOUNCEMENTS in name or "announced" in name for name in plan.encode().arrays())
+
+
+def test_labels_of_a_silo_that_joins_later_are_those_of_the_plan(
+    archives: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    honest = descriptions(archives[1])
+    plan = Plan.merged(honest, NAMES)
+    fewer = replace(plan, labels=plan.labels[1:])
+    whole = [np.asarray(one.labels) for one in announcements(tmp_path / "a", plan, honest, begins=True)]
+    part = [np.asarray(one.labels) for one in announcements(tmp_path / "b", fewer, honest, begins=True)]
+    assert all(np.array_equal(all_of[1:], some) for all_of, some in zip(whole, part, strict=True))
+
+
+def test_a_silo_with_private_counts_announces_no_labels(archives: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    honest = descriptions(archives[1])
+    none = {name: np.zeros_like(array) for name, array in honest[0].sums.items() if name.startswith("labels/")}
+    private = replace(honest[0], sums={**honest[0].sums, **none})
+    found = announcements(tmp_path, Plan.merged(honest, NAMES), [private], begins=True)[0]
+    assert (found.labels, found.training) == (None, honest[0].counts["training"])

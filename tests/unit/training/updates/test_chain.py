@@ -15,6 +15,7 @@ from silohash.methods.federated.server_optimizers import ServerOptimizer
 from silohash.methods.message import Message
 from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloResult, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.updates.bounds import Bounds
 from silohash.training.updates.chain import DIRECT, Chain, DamagedUpdateError, Link, Screening, next_server
 from silohash.training.updates.compression import Compression
 from silohash.training.updates.noise import Noise
@@ -87,9 +88,12 @@ def test_numbers_that_are_not_finite_come_before_the_objection_of_a_link() -> No
 @pytest.mark.parametrize(
     ("exchange", "kinds"),
     [
-        ({}, [Screening]),
-        ({"compression": {"kind": "int8"}}, [Screening, Compression]),
-        ({"privacy": {"unit": "silo"}, "compression": {"kind": "hash_layers"}}, [Noise, Screening, Compression]),
+        ({}, [Bounds, Screening]),
+        ({"compression": {"kind": "int8"}}, [Bounds, Screening, Compression]),
+        (
+            {"privacy": {"unit": "silo"}, "compression": {"kind": "hash_layers"}},
+            [Noise, Bounds, Screening, Compression],
+        ),
     ],
 )
 def test_links_are_those_of_the_config(exchange: dict[str, Any], kinds: list[type]) -> None:

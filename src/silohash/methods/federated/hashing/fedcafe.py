@@ -263,6 +263,8 @@ class FedCAFE(FederatedMethod):
             traits = replace(traits, unprotected=why)
         if self.params.weighting == "memory":
             traits = replace(traits, weights_known="after statistics" if by_mean else "with update")
+            if by_mean:
+                traits = replace(traits, largest_weight=self.params.likelihood_cap)
         return with_release(traits, self.params, by_class=self.params.memory != "reference")
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:

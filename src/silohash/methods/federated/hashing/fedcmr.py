@@ -116,8 +116,10 @@ class FedCMR(FederatedMethod):
     )  # fmt: skip
 
     def chosen_traits(self) -> Traits:
-        """State which layers silos share."""
-        return replace(self.traits, shares=self.params.share)
+        """State which layers silos share, and the largest weight: no silo has more than all items, and V is at most 1."""
+        additive = math.e + self.params.loss_factor
+        largest = {"additive": additive, "softmax": math.exp(1.0 + self.params.loss_factor), "uniform": 1.0}
+        return replace(self.traits, shares=self.params.share, largest_weight=largest[self.params.weighting])
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install private and shared parameters, and return a phase before and one after the update.

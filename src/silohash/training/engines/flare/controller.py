@@ -14,6 +14,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from silohash.base.errors import UserError
+from silohash.base.visible import visible
 from silohash.run.config.load import load_resolved
 from silohash.run.events import Observer, RoundRecord, read_rounds
 from silohash.run.folder import Run
@@ -110,5 +111,9 @@ class _Log(Observer):
             self.controller.log_info(self.context, f"{EARLIER}{json.dumps(asdict(record))}")
 
     def round(self, record: RoundRecord) -> None:
-        """Write the record."""
+        """Write the record, and a warning per silo whose update is not used."""
+        for silo in record.silos:
+            if silo.rejected is not None:
+                why = visible(f"{silo.silo} has no part in round {record.round + 1}: {silo.rejected}")
+                self.controller.log_warning(self.context, why)
         self.controller.log_info(self.context, f"{ROUND}{json.dumps(asdict(record))}")

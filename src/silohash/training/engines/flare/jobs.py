@@ -321,7 +321,7 @@ class Followed:
             observer.round(record)
 
     def absences(self) -> Iterator[str]:
-        """Yield a sentence per silo that was absent from a round, with the reason that is known best."""
+        """Yield a sentence per silo that had no part in a round, with the reason that is known best."""
         found: dict[str, tuple[int, str]] = {}
         for record in self.records:
             for silo in record.silos:
@@ -329,7 +329,7 @@ class Followed:
                     found[silo.silo] = (found.get(silo.silo, (0, ""))[0] + 1, silo.rejected)
         for name, (rounds, reason) in sorted(found.items()):
             why = self.refusals.get(name, reason).removesuffix(".")
-            yield f"The run is partial: {name} was absent from {rounds} of {len(self.records)} rounds ({why})."
+            yield f"The run is partial: {name} had no part in {rounds} of {len(self.records)} rounds ({why})."
 
     def begin(self) -> None:
         """Begin to follow a new job, in which no silo is known to be away."""

@@ -19,7 +19,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silohash.run.events import JsonLines, RoundRecord
+from silohash.run.events import JsonLines, RoundRecord, SiloRecord
 from silohash.training.engines.flare import controller as module
 from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, RESULT, ROUND, RoundsController
 from silohash.training.engines.port import Limits
@@ -47,6 +47,9 @@ class Controller(RoundsController):
         self.panics: list[str] = []
 
     def log_info(self, fl_ctx: FLContext, msg: str, **options: object) -> None:
+        self.lines.append(msg)
+
+    def log_warning(self, fl_ctx: FLContext, msg: str, **options: object) -> None:
         self.lines.append(msg)
 
     def log_error(self, fl_ctx: FLContext, msg: str, **options: object) -> None:
@@ -79,7 +82,8 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
         observers[0].start(name="fedavg", total_rounds=2, first_round=1)
         notify("north has not stored its model.")
         called.append((resolved.config.local.name, folder, list(silos), limits))
-        observers[0].round(RoundRecord(1, 1.0, 0.5, {}, None, True, [], 10, 10))
+        liar = SiloRecord("south", 10**9, 0.1, 1.0, "it claims\nmore items")
+        observers[0].round(RoundRecord(1, 1.0, 0.5, {}, None, True, [SiloRecord("north", 9, 0.1, 1.0), liar], 10, 10))
         (folder / "model").mkdir()
         (folder / "checkpoint").mkdir()
         (folder / "model" / "card.md").write_text("card")
@@ -94,7 +98,8 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
     controller.control_flow(Signal(), Context(tmp_path))
     assert called == [("dcmh", tmp_path / "runs" / "first", ["north", "south"], Limits(5.0, 2))]
     assert controller.lines[1] == f"{NOTE}north has not stored its model."
-    records = [json.loads(controller.lines[place].removeprefix(start)) for place, start in ((0, EARLIER), (2, ROUND))]
+    records = [json.loads(controller.lines[place].removeprefix(start)) for place, start in ((0, EARLIER), (3, ROUND))]
+    assert controller.lines[2] == "south has no part in round 2: it claims⟨U+000A⟩more items"
     assert [(record["round"], record["loss"]) for record in records] == [(0, 0.7), (1, 0.5)]
     fetched = {path.relative_to(tmp_path / "job" / RESULT).as_posix() for path in (tmp_path / "job").rglob("*.*")}
     assert fetched == {"config.toml", "model/card.md", "rounds.jsonl"}

@@ -103,7 +103,7 @@ def test_new_jobs_continue_a_run(tmp_path: Path, lost: list[list[int]]) -> None:
     assert seen.finished
     assert said[0] == "The job has ended after 2 rounds (gone). A new one continues the run."
     assert len(said) == 6
-    assert said[-1] == "The run is partial: south was absent from 1 of 4 rounds (did not answer within 5 seconds)."
+    assert said[-1] == "The run is partial: south had no part in 1 of 4 rounds (did not answer within 5 seconds)."
 
 
 def test_run_without_progress_is_given_up(tmp_path: Path, lost: list[list[int]]) -> None:
@@ -149,8 +149,8 @@ def test_silos_that_are_not_needed_are_not_waited_for_until_the_end(
 def test_run_without_some_silos_is_partial() -> None:
     records = [record(0, north=None, south="late"), record(1, north=None, south="gone."), record(2, north="NaN")]
     assert list(Followed([], records=records, refusals={"north": "it refuses the job"}).absences()) == [
-        "The run is partial: north was absent from 1 of 3 rounds (it refuses the job).",
-        "The run is partial: south was absent from 2 of 3 rounds (gone).",
+        "The run is partial: north had no part in 1 of 3 rounds (it refuses the job).",
+        "The run is partial: south had no part in 2 of 3 rounds (gone).",
     ]
     assert list(Followed([], records=[record(0, north=None)]).absences()) == []
 
@@ -275,7 +275,7 @@ def test_rounds_that_nobody_had_read_when_their_job_ended_are_passed_on_by_the_n
     followed.read(line(0, north=None, south=NOT_IN_JOB))
     follow(Session(*steps, connected=("north", "south")), "id", followed)
     assert [record.round for record in seen.records] == [0, 1, 2]
-    assert list(followed.absences()) == [f"The run is partial: south was absent from 2 of 3 rounds ({NOT_IN_JOB})."]
+    assert list(followed.absences()) == [f"The run is partial: south had no part in 2 of 3 rounds ({NOT_IN_JOB})."]
 
 
 def test_lines_for_whoever_started_the_run_are_passed_on_once() -> None:
@@ -358,7 +358,7 @@ def test_silo_that_refuses_the_job_does_not_end_it_and_its_reason_is_told() -> N
     followed = Followed([])
     follow(Session(*steps, connected=("north", "south"), details=details), "id", followed)
     assert list(followed.absences()) == [
-        "The run is partial: south was absent from 2 of 2 rounds (it refuses the job: Not authorized: submit_job)."
+        "The run is partial: south had no part in 2 of 2 rounds (it refuses the job: Not authorized: submit_job)."
     ]
     assert refusals_of({}) == {}
 
