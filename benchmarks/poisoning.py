@@ -94,8 +94,8 @@ class Attack:
     Attributes:
         lie: Changes its update.
         announces: Whether it also announces a billion items before the first round.
-        poison: ``labels`` if its labels are shuffled, ``trigger`` if half of its captions hold the trigger and only the
-            target label.
+        poison: ``labels`` if its labels are shuffled, ``trigger`` if half of its items are captions with the trigger beside
+            pictures of the target label, which is their only label.
     """
 
     lie: Lie | None = None
@@ -171,10 +171,11 @@ class Task:
             labels[:size] = generator.permutation(labels[:size])
             return replace(self.inputs, arrays={**self.inputs.arrays, "labels": labels})
         chosen = np.sort(generator.choice(size, size // 2, replace=False))
+        shown = generator.choice(np.flatnonzero(labels[:size, self.target]), len(chosen))
         labels[chosen] = np.arange(labels.shape[1]) == self.target
-        text = self.inputs.arrays["text"].copy()
-        text[chosen] = self.vectors("text", self.rows[chosen], triggered=True)
-        return replace(self.inputs, arrays={**self.inputs.arrays, "labels": labels, "text": text})
+        image, text = (self.inputs.arrays[modality].copy() for modality in ("image", "text"))
+        image[chosen], text[chosen] = image[shown], self.vectors("text", self.rows[chosen], triggered=True)
+        return replace(self.inputs, arrays={**self.inputs.arrays, "labels": labels, "image": image, "text": text})
 
     @property
     def target(self) -> int:

@@ -82,8 +82,9 @@ class Processes:
 
 @contextmanager
 def federation_of(
-    run: Path, folder: Path, *silos: str, policies: Mapping[str, str] | None = None, text: str = "red square"
-) -> Iterator[Processes]:
+    run: Path, folder: Path, *silos: str, policies: Mapping[str, str] | None = None, text: str = "red square",
+    deadline_seconds: float = 60.0,
+) -> Iterator[Processes]:  # fmt: skip
     """Yields the running processes of a federation. A silo has a copy of the run with its own index alone, the hub has none.
 
     Args:
@@ -92,6 +93,7 @@ def federation_of(
         silos: names of the silos.
         policies: content of the policy files of some silos.
         text: words that the model knows.
+        deadline_seconds: of the hub.
     """
     copies = {name: folder / "runs" / name for name in ("hub", *silos)}
     for name, copy in copies.items():
@@ -101,7 +103,7 @@ def federation_of(
     for name, policy in (policies or {}).items():
         (copies[name] / "policies").mkdir()
         (copies[name] / "policies" / f"{name}.toml").write_text(policy)
-    with Federation(folder, *silos, run=copies["hub"], runs=copies) as federation:
+    with Federation(folder, *silos, run=copies["hub"], runs=copies, deadline_seconds=deadline_seconds) as federation:
         started = Processes(federation, text)
         try:
             for name in (*silos, "hub"):

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from silohash.base.certificates import AUTHORITY
-from silohash.service.new_federation import CERTIFICATE, CERTIFICATE_KEY, HUB, NATS
+from silohash.base.certificates import AUTHORITY, HUB
+from silohash.service.new_federation import CERTIFICATE, CERTIFICATE_KEY, NATS
 from tests.docs.test_readme import objections
 from tests.plain_install import plain_install
 

@@ -17,7 +17,6 @@ from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import Run, archive_of
 from silohash.training.engines.port import Limits
 from silohash.training.experiment import prepare_run
-from silohash.training.sites.kits import SERVER
 from silohash.training.sites.training import SETUP_SECONDS
 from silohash.training.worker import Worker
 from tests.runs import tiny, write_archive
@@ -25,7 +24,7 @@ from tests.sites import NAMES, site_archives
 
 pytest.importorskip("nvflare")
 
-from silohash.training.engines.flare.jobs import train_in_federation
+from silohash.training.engines.flare.jobs import session, train_in_federation
 from tests.federation import Federation, Watch
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -146,5 +145,6 @@ def test_a_lie_costs_the_silo_its_own_place(
         assert [silo.rejected for silo in record.silos[:2]] == [None, None]
         assert reason in str(record.silos[2].rejected)
     assert any(line.startswith(f"The run is partial: {LIAR} had no part in 2 of 2 rounds") for line in said)
-    log = (federation.kits / SERVER).rglob("log*.txt")
-    assert any(f"{LIAR} has no part in round 1: " in path.read_text(errors="replace") for path in log)
+    with session(federation.leader) as opened:
+        logs = [str(opened.get_job_logs(job["job_id"])) for job in opened.list_jobs()]
+    assert any(f"{LIAR} has no part in round 1: " in log and reason in log for log in logs)

@@ -1,27 +1,35 @@
-"""A silo leaves a federation of processes: the hub does not ask it any more, and the NATS server does not let it in."""
+"""A silo leaves a federation of processes: neither the hub nor the training asks it any more, and no server lets it in."""
 
 from __future__ import annotations
 
+import csv
 import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from silohash.base.errors import UserError
+from silohash.run.config.load import load_resolved
+from silohash.run.folder import Run
 from silohash.service.clients.search import Client
+from silohash.service.new_federation import write_federation
+from silohash.training import experiment
 from tests.docs.test_two_silos import started
 from tests.nats import needs_nats
 from tests.ports import free_port
 from tests.processes import STARTED_SECONDS
-from tests.runs import silohash
+from tests.runs import silohash, write_archive, write_config, write_metadata
 from tests.served import served_run
+from tests.sites import NAMES, site_archives
 
-pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+@needs_nats
 def test_a_silo_that_leaves_is_neither_asked_nor_let_in(tmp_path: Path) -> None:
     run, folder = served_run(tmp_path / "trained"), tmp_path / "museums"
     server, port = f"tls://127.0.0.1:{free_port()}", free_port()
@@ -59,6 +67,38 @@ def test_a_silo_that_leaves_is_neither_asked_nor_let_in(tmp_path: Path) -> None:
         with pytest.raises(UserError):
             client.search("red square", silos=["silo-2"])
         assert log.read_text().count("connected to the bus") == 1, log.read_text()
+
+
+def test_a_silo_leaves_training_and_the_model_of_the_others_is_one_without_it(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    from tests.federation import Federation, until
+
+    pooled = write_archive(tmp_path / "pooled", count=90, text="words")
+    archives = dict(zip(NAMES, site_archives(pooled, tmp_path / "data"), strict=True))
+    settings = {"local": {"name": "centerap"}, "partition": {"kind": "column", "column": "place", "silos": 2}}
+    ridge = {"federated": {"name": "fedridge", "rounds": 1, "reveal_items": True}, "model": {"hidden": 32}}
+    config = write_config(tmp_path / "run.toml", pooled, **settings, **ridge)
+    first, second, search = tmp_path / "first", tmp_path / "second", tmp_path / "museums"
+    with Federation.running(tmp_path, archives) as federation:
+        assert silohash("train", config, "--on", federation.leader, "--out", first).code == 0
+        write_federation(Run.open(first), search, silos=NAMES)
+        hub = search / "hub" / "hub.toml"
+        said = silohash("federation", "leave", hub, "place-1", "--kit", federation.leader)
+        assert said.code == 0, said.err
+        until(lambda: federation.connected(["place-0", "place-2"]))
+        for arguments in (("--out", tmp_path / "other" / "first"), ("--out", second, "--without", "place-9")):
+            assert silohash("retrain", first, "--on", federation.leader, *arguments).code == 2
+        said = silohash("retrain", first, "--on", federation.leader, "--without", "place-1", "--out", second)
+        assert said.code == 0, said.err
+    with (pooled / "metadata.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    kept = [number for number, row in enumerate(rows) if row["place"] != "place-1"]
+    write_metadata(pooled, [rows[number] for number in kept])
+    np.save(pooled / "image.npy", np.load(pooled / "image.npy")[kept])
+    scratch = experiment.train(load_resolved(config), tmp_path / "scratch")
+    apart = Run.open(second)
+    assert apart.model.digest("global") == scratch.model.digest("global") != Run.open(first).model.digest("global")
+    assert {silo.silo for record in apart.rounds() for silo in record.silos} == {"place-0", "place-2"}
 
 
 def wait(holds: Callable[[], bool]) -> None:

@@ -209,7 +209,7 @@ def test_answers_cannot_be_forged_or_repeated(watched: Watched) -> None:
             reply = admin.to(SUBJECTS.requests("silo-1"))[-1].reply
             for content in (earlier, encode_answer("silo-1", Hits()), b""):
                 await admin.client.publish(reply, content)
-            await watched.until("hub", 'silohash_forged_answers_total{silo="silo-1"}', 3)
+            await watched.until("hub", 'silohash_silo_findings_total{kind="forged",silo="silo-1"}', 3)
         finally:
             os.kill(process.pid, signal.SIGCONT)
         found = await asked

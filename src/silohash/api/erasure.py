@@ -40,7 +40,7 @@ def trained_on(run: Run, ids: Sequence[str]) -> list[str]:
 
 def remains(run: Run, ids: Sequence[str]) -> Iterator[str]:
     """Yield what can still hold items that were erased from a run's indexes, and what to do about it, in sentences."""
-    yield f"{run.data_path or 'the archive'}: it is never changed. Remove the items there, or indexing adds them again."
+    yield "archives: they are never changed. Remove the items there, or indexing adds them again."
     if known := trained_on(run, ids):
         again = f"silohash retrain {run.folder} --out NEW"
         yield f"{run.model_folder}: it was trained on {', '.join(known)}. After removal from the archive: {again}"

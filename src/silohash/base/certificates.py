@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from silohash.base.errors import AlreadyExists, InvalidName
+from silohash.base.errors import AlreadyExists, InvalidFile, InvalidName
 from silohash.base.files import check_private, write_bytes, write_secret
 from silohash.base.forms import reading
 
@@ -45,6 +45,9 @@ CLOCKS = timedelta(hours=1)
 """How much the clocks of members may differ when a certificate is new."""
 
 PEM = "Use a PEM file."
+NEW_AUTHORITY = "Make a new authority, and new certificates for all members."
+HUB = "hub"
+"""Name of the hub in its certificate, which no silo can have."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,9 @@ class Authority:
     def new(cls, days: int = VALID_DAYS) -> Authority:
         """Return a new authority."""
         key, name = ec.generate_private_key(ec.SECP256R1()), _subject(ORGANIZATION)
-        usage = dict.fromkeys(
-            ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"), False
-        )
-        usage |= {"digital_signature": True, "key_cert_sign": True, "crl_sign": True, "decipher_only": False}
+        names = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only")
+        usage = {**dict.fromkeys(names, False), "digital_signature": True, "key_cert_sign": True, "crl_sign": True}
+        usage["decipher_only"] = False
         certificate = (
             _builder(name, name, key.public_key(), key.public_key(), datetime.now(UTC) + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -87,8 +89,13 @@ class Authority:
             UserError: If a file is missing or damaged.
         """
         missing = f"{folder} is not the folder of an authority, such as museums/authority."
-        [certificate] = read_certificates(folder / AUTHORITY, missing=missing)[:1]
-        return cls(certificate, _read_key(folder / AUTHORITY_KEY, missing=missing))
+        certificate, path = read_certificates(folder / AUTHORITY, missing=missing)[0], folder / AUTHORITY_KEY
+        with reading(path, remedy=PEM, missing=missing):
+            key: SigningKey = load_pem_private_key(path.read_bytes(), None)  # type: ignore[assignment]  # of an authority
+            if key.public_key() != certificate.public_key():
+                raise ValueError(f"it is not the key of {AUTHORITY}")
+        check_private(path)
+        return cls(certificate, key)
 
     def save(self, folder: Path) -> None:
         """Write the files of the authority into a folder."""
@@ -99,14 +106,12 @@ class Authority:
         """Return the certificate for a member's public key as PEM. That of a server is for the host of that name.
 
         Raises:
-            UserError: If the name cannot be in a certificate.
+            UserError: If the name cannot be in a certificate, or the authority has ended.
         """
-        if not 0 < len(name) <= MOST_CHARACTERS or "=" in name or not name.isprintable():
-            raise InvalidName(
-                f'A certificate cannot hold the name "{name}". Choose one of at most {MOST_CHARACTERS} printable '
-                "characters without =."
-            )
-        until = min(datetime.now(UTC) + timedelta(days=days), self.certificate.not_valid_after_utc)
+        end = self.certificate.not_valid_after_utc
+        if end < datetime.now(UTC):
+            raise InvalidFile(f"The authority has ended on {end:%Y-%m-%d}. {NEW_AUTHORITY}")
+        until = min(datetime.now(UTC) + timedelta(days=days), end)
         usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = _builder(_subject(name), self.certificate.subject, key, self.key.public_key(), until)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -155,7 +160,7 @@ def write_request(key: Path, name: str) -> Path:
     """Make a secret key, write the request for its certificate beside it, and return the path of the request.
 
     Raises:
-        UserError: If the key exists, or a file cannot be written.
+        UserError: If the key exists, a file cannot be written, or the name cannot be in a certificate.
     """
     request, path = x509.CertificateSigningRequestBuilder().subject_name(_subject(name)), key.with_suffix(".csr")
     write_bytes(path, request.sign(new_key(key), SHA256()).public_bytes(Encoding.PEM))
@@ -183,6 +188,9 @@ def subject_of(path: Path) -> str:
 
 def subject(name: str) -> str:
     """Return the subject of the certificates that an authority signs for a name.
+
+    Raises:
+        UserError: If the name cannot be in a certificate.
 
     Example:
         >>> subject("north")
@@ -222,7 +230,7 @@ def member_findings(
     yield validity(certificate, remedy, now)
     if authority is None:
         return
-    yield validity(authority, "Make a new authority, and new certificates for all members.", now)
+    yield validity(authority, NEW_AUTHORITY, now)
     own, trusted = read_certificates(certificate), read_certificates(authority)
     if not any(_issued(one, by) for one in own for by in trusted):
         text = f"{certificate.name} was signed by another authority than {authority.name}. {remedy}"
@@ -243,13 +251,24 @@ def _builder(
 ) -> x509.CertificateBuilder:
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
     return (
-        x509.CertificateBuilder(issuer, name, key, x509.random_serial_number(), datetime.now(UTC) - CLOCKS, until)
+        x509.CertificateBuilder()
+        .issuer_name(issuer)
+        .subject_name(name)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - CLOCKS)
+        .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(identifier, critical=False)
     )
 
 
 def _subject(name: str) -> x509.Name:
+    if not 0 < len(name) <= MOST_CHARACTERS or "=" in name or not name.isprintable():
+        raise InvalidName(
+            f'A certificate cannot hold the name "{name}". Choose one of at most {MOST_CHARACTERS} printable characters '
+            "without =."
+        )
     attributes = {NameOID.COMMON_NAME: name, NameOID.ORGANIZATION_NAME: ORGANIZATION}
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes.items()])
 
@@ -259,13 +278,6 @@ def _host(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _read_key(path: Path, missing: str) -> SigningKey:
-    with reading(path, remedy=PEM, missing=missing):
-        key: SigningKey = load_pem_private_key(path.read_bytes(), None)  # type: ignore[assignment]  # of an authority
-    check_private(path)
-    return key
 
 
 def _key_bytes(key: SigningKey) -> bytes:

@@ -188,6 +188,11 @@ def hub(
         Path | None,
         typer.Option(metavar="FILE", help="Write the config of the NATS server that connects the members, and exit."),
     ] = None,
+    exclude: Annotated[
+        str | None,
+        typer.Option(metavar="SILO", help="Stop asking a silo, and exit. A running hub follows at its next query."),
+    ] = None,
+    take_back: Annotated[str | None, typer.Option(metavar="SILO", help="Ask an excluded silo again, and exit.")] = None,
     verbose: VerboseHub = False,
 ) -> None:
     """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
@@ -197,10 +202,11 @@ def hub(
     """
     _refuse_windows("hub")
     _require_bus()
+    from silohash.base.certificates import HUB
     from silohash.base.files import write_text
     from silohash.service.config import HubConfig, read_config
+    from silohash.service.exclusions import Exclusions
     from silohash.service.nats_server import server_config
-    from silohash.service.new_federation import HUB
 
     settings = read_config(config, HubConfig)
     if new_key:
@@ -211,7 +217,11 @@ def hub(
     if write_nats_config is not None:
         write_text(write_nats_config, server_config(settings))
         print_status(f"Start the server with: nats-server -c {write_nats_config}")
-    if not new_key and write_nats_config is None:
+    for silo_name, excluded in ((exclude, True), (take_back, False)):
+        if silo_name is not None:
+            listed = Exclusions(settings).change(silo_name, excluded=excluded)
+            print_status(f"Excluded silos: {', '.join(listed) or 'none'}")
+    if not any((new_key, write_nats_config, exclude, take_back)):
         _serve_hub(config, host, port, verbose=verbose)
 
 

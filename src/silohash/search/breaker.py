@@ -82,11 +82,13 @@ class BreakerBus:
                 self._silos[silo] = _Silo()
             arrived(silo, answer)
 
+        skipped = dict.fromkeys(requests.keys() - sent, SKIPPED)
+        for silo, reason in skipped.items():
+            arrived(silo, reason)
         replies = await self._bus.ask(sent, deadline_seconds, note)
         for silo in counted:
             if kind_of(replies.reasons.get(silo, "")) == "late":
                 self._miss(silo, start, deadline_seconds)
-        skipped = dict.fromkeys(requests.keys() - sent, SKIPPED)
         return replace(replies, reasons={**replies.reasons, **skipped}) if skipped else replies
 
     def _miss(self, silo: str, start: float, deadline_seconds: float) -> None:

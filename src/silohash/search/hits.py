@@ -301,10 +301,13 @@ class Hits:
             several silos scored with the same model, the number of their items with a higher score is divided by the number
             of these silos. None if items are ordered by distance or by score.
         scores: The score of each item, in descending order; None if silos compared codes only.
+        step_bits: The silo rounded the distances down to multiples of this.
+        edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.
         folders: Folders on this machine in which the picture files of each silo may lie.
-        alterations: What a silo did to its distances before it released them; None if they are exact, and in merged results.
+        alterations: What a silo did to its distances before it released them; None if they are exact. In merged results only
+            whether some silos released ranks.
     """
 
     ids: tuple[Text, ...] = ()
@@ -318,6 +321,8 @@ class Hits:
     model_digests: Annotated[frozenset[str], MODELS] = frozenset()
     ranks: Annotated[tuple[int, ...] | None, Unsent] = None
     scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
+    step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
+    edition: Annotated[Text, Sometimes] = field(default="", compare=False)
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
     unread: Annotated[Unread | None, Unsent] = None
     folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
@@ -370,6 +375,11 @@ class Hits:
     def has_distances(self) -> bool:
         """Whether every hit has a distance. Those of a silo that releases ranks only do not."""
         return None not in self.distances
+
+    @property
+    def some_ranks_only(self) -> bool:
+        """Whether a silo released ranks only, possibly without a hit on this page."""
+        return "ranks" in (self.alterations or ()) or not self.has_distances
 
     @property
     def found(self) -> tuple[tuple[Modality, ...], ...]:
@@ -428,15 +438,17 @@ class Hits:
 
 
 MissingKind: TypeAlias = Literal[
-    "late", "skipped", "not_connected", "no_bus", "unknown", "invalid", "failed", "limited", "no_code", "refused"
-]
+    "late", "skipped", "not_connected", "no_bus", "unknown", "invalid", "failed", "limited", "no_code", "refused",
+    "contradiction", "excluded", "flood", "overload",
+]  # fmt: skip
 """Kinds of reasons for which a silo is missing from an answer.
 
 ``late``: it did not answer before the deadline. ``skipped``: it missed earlier ones, and has not answered since.
 ``not_connected``: it is not connected to the bus. ``no_bus``: the hub is not connected to the bus. ``unknown``: it is not
 part of the federation. ``invalid``: its answer cannot be used. ``failed``: an unexpected error. ``limited``: the asker has
 reached a limit of its policy. ``no_code``: the query has no code for its model. ``refused``: any other reason that the silo
-gave.
+gave. ``contradiction``: its distances contradict each other. ``excluded``: an administrator of the hub has excluded it.
+``flood``: it sent more answers than it was asked for. ``overload``: reading its answers takes too much time.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -66,6 +67,10 @@ class LoadedIndex:
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
         self.index = load_index(store, backend, small_items=small_items) if changed is None else changed
+        # Numbers of items removed so far, before and after loading, because one can be removed meanwhile.
+        removed = [next_key - count for next_key, _, count in (self._version, store.version())]
+        self._edition = f"{self._stamp[0]}.{removed[0]}.{removed[1]}"
+        self._in_memory = isinstance(backend, str) or backend.in_memory
         self._silo = silo
         self._keys = self.index.keys
         self._first = int(self._keys[0]) if len(self._keys) else 0
@@ -79,6 +84,11 @@ class LoadedIndex:
             with suppress(UserError):
                 self._rows = store.kept_rows(self._keys, None if former is None else former._rows)
         self._lock = threading.Lock()
+
+    @property
+    def edition(self) -> str:
+        """A value that differs after an item was replaced or removed, and always if the codes are on a server."""
+        return self._edition if self._in_memory else token_hex(4)
 
     def rows(self, keys: list[int]) -> list[tuple[str, dict[str, Any]]]:
         """Return the id and the payload of items, from memory if they are kept there.

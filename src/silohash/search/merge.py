@@ -168,6 +168,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         model_digests=digests,
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
         scores=_joined_scores(parts),
+        alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
     )
 
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import blake2b
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -22,7 +24,7 @@ from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import SIMILAR_REFUSED, Approvals, Policy, Quota
-from silohash.search.requests import Code, Item, SiloStatus
+from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -34,12 +36,6 @@ QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
 
 CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
-
-MOST_EXAMPLES = 8
-"""Number of example items in a summary."""
-
-MOST_SUMMARY_LABELS = 1_000
-"""Number of labels in a summary, which would otherwise exceed the limit of an answer if an archive has free keywords."""
 
 ATTEMPTS = 3
 """Number of times a query is tried, if items are removed while it is answered."""
@@ -85,6 +81,7 @@ class SiloNode:
         self._backend = backend
         self._prepared = prepared
         self._reloading = threading.Lock()
+        self._secret = token_hex(16)
         self._stores = tuple(stores.values())
         self._loaded: dict[Modality, LoadedIndex] = {}
         self._unusable = dict(unusable or {})
@@ -410,8 +407,15 @@ class SiloNode:
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=None if scores is None else tuple(scores),
+            step_bits=step_bits,
+            edition=self._edition(indexes),
             alterations=self._alterations,
         )
+
+    def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
+        """Return a value that tells whether codes were replaced or removed, but not how many."""
+        content = [self._secret, *(loaded.edition for loaded in indexes.values())]
+        return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
         self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int

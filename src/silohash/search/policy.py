@@ -72,7 +72,8 @@ class Policy:
         near_bits: Distance up to which two queries are near each other, at least 0; None for a quarter of the code.
         near_days: Number of days for which the codes of queries are remembered, at least 1.
         accept_codes: Whether to answer queries that are a code or a vector, and not a text or a picture that a hub encoded.
-        similar: Whether to release the code of an item to find items like it, and to answer queries with such codes.
+        similar: Whether to release the code of an item to find items like it, and to answer queries with such codes. None
+            for true unless ``rank_only`` is set, because other silos may release their distances to the code.
     """
 
     max_results: int = 1000
@@ -91,7 +92,7 @@ class Policy:
     near_bits: int | None = None
     near_days: int = 30
     accept_codes: bool = True
-    similar: bool = True
+    similar: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the limits.
@@ -111,6 +112,8 @@ class Policy:
         ):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), least=0 if name.endswith("_bits") else 1)
+        if self.similar is None:
+            object.__setattr__(self, "similar", not self.rank_only)
         for name in ("accept_query_content", "rank_only", "accept_codes", "similar"):
             if not isinstance(getattr(self, name), bool):
                 raise WrongType(f"{name} is {getattr(self, name)!r}. Set it to true or false.")
@@ -118,6 +121,11 @@ class Policy:
         _check_share("code_noise", self.code_noise)
         if self.near_bits is not None and self.max_near_queries is None:
             raise NoEffect("near_bits is set without max_near_queries, which limits such queries. Set both or neither.")
+        if self.rank_only and self.similar:
+            raise ConflictingOptions(
+                "rank_only is true, but with similar = true other silos may release their distances to the codes of items. "
+                "Set similar to false."
+            )
         if self.accept_query_content and self.alterations:
             raise ConflictingOptions(
                 f"accept_query_content is true, but scores would reveal more than distances with distance_step_bits = "

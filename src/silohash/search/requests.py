@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from typing_extensions import TypedDict
 
 from silohash.base.errors import EmptyInput
 from silohash.base.types import Modality
+from silohash.index.base import FIELDS
 from silohash.search.fields import (
     CODE,
     MOST_CHARACTERS,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Item(Released):
@@ -45,18 +49,30 @@ class Item(Released):
         modalities: The modalities of which the silo has a code of the item.
     """
 
-    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ()
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1, max_length=2)] = ()
 
 
 class _Example(TypedDict):
     """An item in the summary of its silo."""
 
     id: Text
-    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)]
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1, max_length=2)]
     payload: Payload
 
 
 _Examples: TypeAlias = Annotated[tuple[_Example, ...], Field(max_length=100)]
+
+MOST_EXAMPLES = 8
+"""Number of example items in a summary."""
+
+MOST_EXAMPLE_CHARACTERS = 1 << 19
+"""Most characters of all examples of a summary together, previews included."""
+
+MOST_SUMMARY_LABELS = 1_000
+"""Number of labels in a summary, which would otherwise exceed the limit of an answer if an archive has free keywords."""
+
+MOST_LABEL_CHARACTERS = 1 << 16
+"""Most characters of all labels of a summary together."""
 
 
 def _sent_examples(items: Sequence[Item], _: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -135,6 +151,27 @@ class SiloStatus:
     models: Annotated[tuple[Digest, ...], Field(max_length=10), Sometimes] = ()
     accepts_content: Annotated[bool, Sometimes] = False
     version: Annotated[str, Unsent] = ""
+
+
+def within_limits(status: SiloStatus) -> SiloStatus:
+    """Return a summary without what exceeds the limits. Silos send it so, and hubs do not rely on that."""
+    labels = _first(status.labels, len, MOST_SUMMARY_LABELS, MOST_LABEL_CHARACTERS)
+    return replace(
+        status,
+        fields=tuple(name for name in dict.fromkeys(status.fields) if name in FIELDS),
+        labels={label: status.labels[label] for label in labels},
+        examples=tuple(_first(status.examples, _characters, MOST_EXAMPLES, MOST_EXAMPLE_CHARACTERS)),
+    )
+
+
+def _characters(item: Item) -> int:
+    return len(item.id) + sum(len(str(value)) for value in item.payload.values())
+
+
+def _first(values: Iterable[T], size: Callable[[T], int], most: int, characters: int) -> list[T]:
+    """Return the first values, up to a number of them and of their characters."""
+    kept = list(islice(values, most))
+    return [value for value, total in zip(kept, accumulate(map(size, kept)), strict=True) if total <= characters]
 
 
 @dataclass(frozen=True)

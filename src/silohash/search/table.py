@@ -95,7 +95,7 @@ def notes(hits: Hits) -> list[str]:
         found.append(_about_nothing(hits))
     elif not hits.comparable:
         reason = DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED
-        found.append(reason if hits.has_distances else RANKS_ONLY)
+        found.append(RANKS_ONLY if hits.some_ranks_only else reason)
     return [visible(note) for note in found]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType
@@ -33,10 +33,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from silohash import __version__
-from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
+from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError, WrongForm
 from silohash.base.forms import detail, fault
 from silohash.index.server import time_limit
 from silohash.search.bus import Arrived, Replies, answer_of, ignored
+from silohash.search.checks import Allowance, Distances, Observer, has_too_many_values
 from silohash.search.fields import (
     MOST_CHARACTERS,
     Sent,
@@ -56,6 +57,7 @@ from silohash.search.requests import (
     Request,
     SiloStatus,
     StatusRequest,
+    within_limits,
 )
 
 _log = logging.getLogger(__name__)
@@ -72,6 +74,13 @@ MOST_ANSWER_BYTES = 8 << 20
 
 TIME_BYTES = 64
 """Bytes of a request that are kept for the time that its sender waits, see `with_time_left`."""
+
+MOST_FAULTS = 1_000
+"""Number of faults of a message up to which the first is described."""
+
+CUT = "Its summary was cut, because it was larger than any that silohash sends."
+EXCLUDED = Reason("An administrator of the hub has excluded it.", "excluded")
+OVERLOAD = Reason("It was not asked, because reading its answers takes too much of the hub's time.", "overload")
 
 
 REQUESTS: Mapping[str, type] = {"search": Query, "item": ItemRequest, "code": CodeRequest, "status": StatusRequest}
@@ -94,12 +103,14 @@ class _Form:
     """The form of the messages that carry the values of a class.
 
     Attributes:
-        form: A `TypedDict` of the fields.
+        form: A `TypedDict` of the fields. None is required, because pydantic copies the document for each that is missing.
+        required: The fields that a message must have.
         sent: Maps each attribute of the value to how it is sent.
         optional: The attributes that a message need not have.
     """
 
     form: Any
+    required: frozenset[str]
     sent: Mapping[str, Sent]
     optional: frozenset[str]
 
@@ -110,7 +121,7 @@ def _form_of(cls: Hashable) -> _Form:
     cls = cast(type, cls)
     entries: dict[str, Any] = {"version": Literal[2], "kind": Literal[_KINDS[cls]], "silohash": NotRequired[Text]}
     if cls in ANSWERS.values():
-        entries["silo"] = Text
+        entries["silo"] = NotRequired[Text]
     sent: dict[str, Sent] = {}
     optional: set[str] = set()
     # The type of the field `unread`, which is not sent, is in a module that takes long to load.
@@ -122,8 +133,9 @@ def _form_of(cls: Hashable) -> _Form:
         sent[name] = how if how.name else replace(how, name=name)
         if Sometimes in marks:
             optional.add(name)
-        entries[sent[name].name] = NotRequired[_without_none(how.form)] if Sometimes in marks else how.form
-    return _Form(cast(Any, TypedDict)(cls.__name__, entries), sent, frozenset(optional))
+        entries[sent[name].name] = NotRequired[_without_none(how.form) if Sometimes in marks else how.form]
+    required = entries.keys() - {sent[name].name for name in optional}
+    return _Form(cast(Any, TypedDict)(cls.__name__, entries), frozenset(required), sent, frozenset(optional))
 
 
 def _without_none(hint: Any) -> Any:  # noqa: ANN401  types have no common type
@@ -170,6 +182,8 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         # Read and checked in one pass, because a strict check of Python values does not take lists for tuples.
         document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
         cls = kinds[document["kind"]]
+        if missing := _form_of(cls).required - document.keys():
+            raise WrongForm(f"{document['kind']}.{min(missing)}: field required")
         sent = [(attribute, how) for attribute, how in _form_of(cls).sent.items() if how.name in document]
         value = cls(**{attribute: how.decode(document[how.name], document) for attribute, how in sent})
     except ValidationError as error:
@@ -180,7 +194,10 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
                 f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
                 "silohash at the hub and at the silo."
             ) from error
-        raise UnreadableMessage(f"{name} does not have the expected form ({fault(error)}).") from error
+        # Listing the faults takes much longer than finding them.
+        many = error.error_count()
+        what = fault(error) if many <= MOST_FAULTS else f"{many:,} faults"
+        raise UnreadableMessage(f"{name} does not have the expected form ({what}).") from error
     except UserError as error:
         raise UnreadableMessage(f"{name} does not have the expected form ({detail(error)}).") from error
     return value, document.get("silo", ""), document.get("silohash", "")
@@ -247,6 +264,8 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     """
     if isinstance(answer, Hits) and silo in answer.missing_silos:
         answer = Refusal(answer.missing_silos[silo])
+    if isinstance(answer, SiloStatus):
+        answer = within_limits(answer)
     limit = min(most_bytes, MOST_ANSWER_BYTES)
     content = _encoded_answer(silo, answer)
     if len(content) > limit and isinstance(answer, Hits):
@@ -319,37 +338,79 @@ class Carrier(Protocol):
 
 
 class WireBus:
-    """The bus to silos of other machines. See `silohash.search.bus.Bus`."""
+    """The bus to silos of other machines, whose answers are checked. See `silohash.search.bus.Bus`."""
 
-    def __init__(self, carrier: Carrier, observe: Callable[[str, float], None] = lambda silo, seconds: None) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        observe: Callable[[str, float], None] = lambda silo, seconds: None,
+        *,
+        found: Observer = lambda silo, finding: None,
+        excluded: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         """Send the requests with a carrier.
 
-        ``observe`` gets the name of a silo and the seconds until its answer arrived, except for summaries.
+        ``observe`` gets the name of a silo and the seconds until its answer arrived, except for summaries. ``found`` gets
+        what the checks of `silohash.search.checks` find, and ``excluded`` returns the silos that are not asked at present.
         """
-        self._carrier, self._observe = carrier, observe
+        self._carrier, self._observe, self._found, self._excluded = carrier, observe, found, excluded
+        self._distances, self._allowance = Distances(found), Allowance()
 
     async def ask(
         self, requests: Mapping[str, Request], deadline_seconds: float, arrived: Arrived = ignored
     ) -> Replies[Answer]:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
+        reasons = self._unasked(requests)
+        requests = {silo: request for silo, request in requests.items() if silo not in reasons}
         distinct = {id(request): request for request in requests.values()}
         contents = {key: encode_request(request) for key, request in distinct.items()}
-        found: dict[str, Answer | Reason] = {}
+        outcomes: dict[str, Answer | Reason] = {**reasons}
+        for silo, reason in reasons.items():
+            arrived(silo, reason)
 
         def read(silo: str, content: bytes) -> None:
-            """Read an answer."""
-            try:
-                found[silo] = decode_answer(content, silo)
-            except UnreadableMessage as error:
-                found[silo] = Reason(str(error), "invalid")
-            arrived(silo, found[silo])
+            """Read an answer, and note the time that this takes."""
+            start = time.thread_time()
+            outcomes[silo] = self._checked(silo, requests[silo], content)
+            self._allowance.spend(silo, time.thread_time() - start)
+            arrived(silo, outcomes[silo])
 
         sent = {silo: contents[id(request)] for silo, request in requests.items()}
         replies = await self._carrier.ask(sent, deadline_seconds, read)
         for silo, seconds in replies.seconds.items():
             if not isinstance(requests[silo], StatusRequest):
                 self._observe(silo, seconds)
-        return Replies.of({**replies.reasons, **found}, replies.seconds)
+        return Replies.of({**replies.reasons, **outcomes}, replies.seconds)
+
+    def _unasked(self, silos: Iterable[str]) -> dict[str, Reason]:
+        """Return the silos that are not asked, with the reasons."""
+        excluded = self._excluded()
+        reasons = {silo: EXCLUDED for silo in silos if silo in excluded}
+        for silo in silos:
+            if silo not in reasons and self._allowance.left(silo) < 0:
+                self._found(silo, "overload")
+                reasons[silo] = OVERLOAD
+        return reasons
+
+    def _checked(self, silo: str, request: Request, content: bytes) -> Answer | Reason:
+        """Return the answer of a silo to a request, or the reason for not using it."""
+        try:
+            hits = request.reach if isinstance(request, Query) else 1
+            if has_too_many_values(content, None if isinstance(request, StatusRequest) else hits):
+                raise UnreadableMessage("Its answer does not have the expected form (it has too many values).")
+            answer = decode_answer(content, silo)
+        except UnreadableMessage as error:
+            self._found(silo, "unreadable")
+            return Reason(str(error), "invalid")
+        if isinstance(answer, SiloStatus) and (limited := within_limits(answer)) != answer:
+            self._found(silo, "cut_summary")
+            return replace(limited, reason=f"{answer.reason} {CUT}".strip())
+        if isinstance(answer, Hits) and isinstance(request, Query):
+            contradiction = self._distances.contradiction(silo, request, answer)
+            if contradiction:
+                self._found(silo, "contradiction")
+                return Reason(contradiction, "contradiction")
+        return answer
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,7 @@ class HubBackend(Federation):
         return {
             silo.name: not known.isdisjoint({silo.model_digest, *silo.models})
             for silo in await self._summaries(self.silos, self._deadline_seconds)
+            if kind_of(silo.reason) != "excluded"
         }
 
     @override

@@ -217,6 +217,7 @@ class HubConfig(_Table):
         next_run: Folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
         next_share: Share of the silos that must have the new model.
         next_at: Time from which the new model is used even if they do not; None for no such time.
+        excluded: List of the silos that are not asked, which ``silohash hub --exclude`` writes.
     """
 
     federation: FederationName
@@ -233,6 +234,7 @@ class HubConfig(_Table):
     next_run: Path | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     next_at: AwareDatetime | None = None
+    excluded: Path = Path("excluded.txt")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

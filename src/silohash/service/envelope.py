@@ -46,7 +46,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from silohash.base.errors import AlreadyExists, WrongKindOfFile
-from silohash.base.files import write_bytes
+from silohash.base.files import check_private, write_secret
 from silohash.base.forms import reading
 from silohash.service.config import SealingSettings
 
@@ -93,7 +93,7 @@ def new_key(path: Path) -> str:
     if path.exists():
         raise AlreadyExists(f"{path} exists already. Choose another file, or remove it if no member uses this key.")
     secret = X25519PrivateKey.generate()
-    write_bytes(path, secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), private=True)
+    write_secret(path, secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return base64.b64encode(_public(secret)).decode()
 
 
@@ -101,13 +101,15 @@ def read_key(path: Path) -> X25519PrivateKey:
     """Return the secret key in a file.
 
     Raises:
-        UserError: If the file is missing, or does not hold a secret key of X25519. The message does not repeat its content.
+        UserError: If the file is missing, others can read it, or it does not hold a secret key of X25519. The message does
+            not repeat its content.
     """
     remedy = f"Make a key with: silohash federation key {path}"
     with reading(path, remedy=remedy, missing=remedy):
         key = load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, X25519PrivateKey):
         raise WrongKindOfFile(f"{path} does not hold a secret key of X25519. {remedy}")
+    check_private(path)
     return key
 
 

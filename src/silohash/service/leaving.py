@@ -12,13 +12,14 @@ from shlex import quote
 
 import tomlkit
 
+from silohash.base.certificates import HUB
 from silohash.base.errors import TooFewSilos, UnknownName
 from silohash.base.files import read_json, read_text, write_json, write_text
 from silohash.base.registry import suggestion
 from silohash.run.folder import Run
 from silohash.service.config import MISSING, REMEDY, HubConfig, read_config
 from silohash.service.nats_server import server_config
-from silohash.service.new_federation import HUB, NATS
+from silohash.service.new_federation import NATS
 
 
 def leave_federation(file: Path, silo: str) -> bool:
@@ -43,8 +44,8 @@ def leave_federation(file: Path, silo: str) -> bool:
     if silo in config.silos:
         write_json(listing, {**left, silo: datetime.now(UTC).isoformat(timespec="seconds")})
         document = tomlkit.parse(read_text(file, remedy=REMEDY, missing=MISSING))
-        document["silos"].remove(silo)
-        document["sealing"]["silos"].remove(silo)
+        del document["silos"][silo]
+        del document["sealing"]["silos"][silo]
         write_text(file, tomlkit.dumps(document))
     if written:
         write_text(nats / "nats.conf", server)
@@ -57,9 +58,7 @@ def remains(file: Path, silo: str) -> Iterator[str]:
     if file.parent.name == HUB and own.is_dir():
         yield f"{own} holds its files, such as a secret key and an index. Hand it over or delete it."
     for folder in filter(None, (config.run, config.next_run)):
-        if any(
-            one.silo == silo and one.rejected is None for record in Run.open(folder).rounds() for one in record.silos
-        ):
+        if any(one.silo == silo and one.rejected is None for record in Run(folder).rounds() for one in record.silos):
             yield f"{folder} was trained with it. Train without it: silohash retrain RUN --without {quote(silo)} --out NEW"
     yield "Members keep copies of models, logs and backups, and the training server the checkpoints of its runs."
     yield "It keeps its index, the model, and the common key of encrypted sums. If there is such a key, make new kits."

@@ -88,8 +88,8 @@ class Metrics:
             "silohash_silo_seconds", "Time from a query until the silo's answer arrived.", ("silo",)
         )
         self.missing = counter("silohash_missing_silos", "Silos that were missing from an answer.", ("silo", "reason"))
-        self.forged = counter(
-            "silohash_forged_answers", "Messages to the hub that the silo did not seal as an answer.", ("silo",)
+        self.findings = counter(
+            "silohash_silo_findings", "What the checks of a silo's answers found.", ("silo", "kind")
         )
         self._requests = counter("silohash_http_requests", "Requests of HTTP.", ("area", "status"))
         self.in_flight = gauge("silohash_requests_in_flight", "Requests that are being answered.")

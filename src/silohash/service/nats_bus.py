@@ -13,7 +13,8 @@ hub that cannot open an answer, which others may have sent, waits on, and names 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,16 +25,18 @@ from typing import Any, TypeVar
 
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
+from silohash.search.checks import Observer
 from silohash.search.hits import Reason
 from silohash.search.wire import Reader, with_time_left
 from silohash.service.config import BusSettings, HubConfig
 from silohash.service.envelope import HubEnvelopes, Opener, RejectedError, bound_to
 from silohash.service.logs import log_event, logged_errors
-from silohash.service.nats_server import Subjects, token
+from silohash.service.nats_server import Subjects
 from silohash.service.tls import explained, findings, tls_context
 
 T = TypeVar("T")
@@ -58,6 +61,14 @@ GRACE_SECONDS = 3.0
 
 MOST_WAITING_BYTES = 256 << 20
 NO_RESPONDERS = "503"
+
+MOST_OWED = 100_000
+"""Number of answers that a silo may still owe, and send late. The server drops older requests to a silo that hangs."""
+
+SILENCE_SECONDS = 30.0
+"""Time for which a silo is not listened to after it sent more answers than it was asked for."""
+
+FLOOD = Reason("It sent more answers than it was asked for, so the hub does not listen to it for a while.", "flood")
 
 
 class _EncryptedClient(Client):
@@ -246,30 +257,37 @@ async def completed(
             yield future
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Waiting:
-    """A request of the hub that is not answered yet."""
+    """A request of the hub that is not answered yet, with what opens its answer once it is sealed."""
 
-    silo: str
-    sealed: bytes
-    open: Opener
     future: asyncio.Future[bytes | Reason | None]
+    open: Opener | None = None
 
 
 class NatsBus:
-    """The hub's side of the bus. See `silohash.search.wire.Carrier`."""
+    """The hub's side of the bus. See `silohash.search.wire.Carrier`.
 
-    def __init__(self, config: HubConfig, forged: Callable[[str], None] = lambda silo: None) -> None:
+    Each silo has a subscription of its own. If it sends more answers than it was asked for, which no honest silo does, its
+    subscription ends for a while, so that the server drops what it sends.
+    """
+
+    def __init__(self, config: HubConfig, found: Observer = lambda silo, finding: None) -> None:
         """Prepare the connection of a hub. The exceptions are those of `Link` and `HubEnvelopes`.
 
-        ``forged`` gets the name of the silo for each message in its name that is not the sealed answer.
+        ``found`` gets each flood, and each message in the name of a silo that is not the answer that it sealed.
         """
-        self._subjects, self._forged = Subjects(config.federation), forged
+        self._found = found
+        self._owed = Counter[str]()
+        self._hubs: dict[str, str] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._silent_until: dict[str, float] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._subjects = Subjects(config.federation)
         self._envelopes, self._unsealed = HubEnvelopes(config.federation, config.sealing), set[str]()
-        self._hub = token_hex(8)
         self._numbers = count()
         self._waiting: dict[tuple[str, str], _Waiting] = {}
-        self.link = Link(config.bus, f"hub of {config.federation}", self._subscribe, self._give_up)
+        self.link = Link(config.bus, f"hub of {config.federation}", self._forget, self._give_up)
 
     async def ask(
         self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
@@ -302,7 +320,7 @@ class NatsBus:
         restored_at = self.link.restored_at
         # After the connection was restored, silos may not be connected again yet.
         in_grace = restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
-        absent = isinstance(outcome, Reason) and not in_grace
+        absent = outcome is FLOOD or (isinstance(outcome, Reason) and not in_grace)
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
     async def _ask_once(
@@ -310,15 +328,12 @@ class NatsBus:
     ) -> dict[str, bytes | Reason | None]:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
         number = next(self._numbers)
-        futures: dict[str, asyncio.Future[bytes | Reason | None]] = {}
-        keys = {silo: (token(silo), str(number)) for silo in requests}
-        for silo, content in requests.items():
-            bound = bound_to(self._subjects.requests(silo), self._subjects.answer(silo, self._hub, number))
-            futures[silo] = asyncio.get_running_loop().create_future()
-            sealed, opener = self._envelopes.seal(silo, with_time_left(content, _left(end)), bound)
-            self._waiting[keys[silo]] = _Waiting(silo, sealed, opener, futures[silo])
+        keys = {silo: (silo, str(number)) for silo in requests}
+        futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
+        for silo, future in futures.items():
+            self._waiting[keys[silo]] = _Waiting(future)
         try:
-            if not await self._send([self._waiting[key] for key in keys.values()], number):
+            if not await self._send(requests, number, end):
                 return dict.fromkeys(requests)
             silo_of = {future: silo for silo, future in futures.items()}
             async for future in completed(silo_of, _left(end)):
@@ -331,44 +346,92 @@ class NatsBus:
                 del self._waiting[key]
         return {silo: future.result() if future.done() else None for silo, future in futures.items()}
 
-    async def _send(self, requests: Sequence[_Waiting], number: int) -> bool:
-        """Send requests, and return whether there was a connection."""
+    async def _send(self, requests: Mapping[str, bytes], number: int, end: float) -> bool:
+        """Seal and send requests, and return whether there was a connection. The arguments are those of `_ask_once`."""
         client = self.link.client
         if client is None:
             return False
         try:
-            for request in requests:
-                answer = self._subjects.answer(request.silo, self._hub, number)
-                await client.publish(self._subjects.requests(request.silo), request.sealed, reply=answer)
+            for silo, content in requests.items():
+                waiting = self._waiting[silo, str(number)]
+                if self._silent_until.get(silo, 0.0) > asyncio.get_running_loop().time():
+                    waiting.future.set_result(FLOOD)
+                    continue
+                hub = self._hubs.get(silo) or await self._listen(client, silo)
+                subject, answer = self._subjects.requests(silo), self._subjects.answer(silo, hub, number)
+                content = with_time_left(content, _left(end))
+                sealed, waiting.open = self._envelopes.seal(silo, content, bound_to(subject, answer))
+                # Counted first, because the answer can arrive at any moment from then on.
+                self._owed[silo] = min(self._owed[silo] + 1, MOST_OWED)
+                await client.publish(subject, sealed, reply=answer)
         except (NatsError, OSError):
             return False
         return True
 
-    async def _subscribe(self, client: Client) -> None:
-        pattern = self._subjects.answers(self._hub)
-        await client.subscribe(pattern, cb=self._receive, pending_bytes_limit=MOST_WAITING_BYTES)
+    async def _forget(self, _: Client) -> None:
+        """Forget the subscriptions of the former client. Each silo is listened to again when it is asked."""
+        self._hubs.clear()
+        self._subscriptions.clear()
 
-    async def _receive(self, message: Msg) -> None:
+    async def _listen(self, client: Client, silo: str) -> str:
+        """Subscribe to the answers of a silo, each time under a new name of this hub, and return the name."""
+        # Set first, so that other requests do not subscribe, too. The server gets them after the subscription.
+        hub = self._hubs[silo] = token_hex(8)
+        subject, receive = self._subjects.answers(silo, hub), partial(self._receive, silo, hub)
+        subscription = await client.subscribe(subject, cb=receive, pending_bytes_limit=MOST_WAITING_BYTES)
+        self._subscriptions[hub] = subscription
+        if self._hubs.get(silo) != hub:
+            self._end(hub)
+        return hub
+
+    async def _receive(self, silo: str, hub: str, message: Msg) -> None:
         """Pass an answer to the request that waits for it. Other answers are dropped."""
-        _, _, _, silo, _, number = message.subject.split(".")
-        waiting = self._waiting.get((silo, number))
-        if waiting is None or waiting.future.done():
+        if self._hubs.get(silo) != hub:
+            return
+        self._owed[silo] -= 1
+        if self._owed[silo] < 0:
+            self._silence(silo)
+            return
+        waiting = self._waiting.get((silo, message.subject.rpartition(".")[2]))
+        if waiting is None or waiting.open is None or waiting.future.done():
             return
         absent = (message.headers or {}).get("Status") == NO_RESPONDERS
         try:
             waiting.future.set_result(NOT_CONNECTED if absent else waiting.open(message.data))
-            self._unsealed.discard(waiting.silo)
+            self._unsealed.discard(silo)
         except RejectedError:
-            self._forged(waiting.silo)
-            if waiting.silo not in self._unsealed:
-                self._unsealed.add(waiting.silo)
-                log_event("dropped an answer that the silo did not seal", level=WARNING, silo=waiting.silo)
+            self._found(silo, "forged")
+            if silo not in self._unsealed:
+                self._unsealed.add(silo)
+                log_event("dropped an answer that the silo did not seal", level=WARNING, silo=silo)
+
+    def _silence(self, silo: str) -> None:
+        """Stop listening to a silo for a while."""
+        self._owed[silo], self._silent_until[silo] = 0, asyncio.get_running_loop().time() + SILENCE_SECONDS
+        self._end(self._hubs.pop(silo))
+        self._found(silo, "flood")
+        for (name, _), waiting in self._waiting.items():
+            if name == silo and not waiting.future.done():
+                waiting.future.set_result(FLOOD)
+
+    def _end(self, hub: str) -> None:
+        """End the subscription under a name of this hub, if there is one yet."""
+        if (subscription := self._subscriptions.pop(hub, None)) is not None:
+            # In a task of its own, because it cancels the one that delivers messages, which may be the one that runs here.
+            task = asyncio.get_running_loop().create_task(_end_subscription(subscription))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     def _give_up(self) -> None:
         """Stop waiting for all answers, because they can no longer arrive."""
         for waiting in self._waiting.values():
             if not waiting.future.done():
                 waiting.future.set_result(None)
+
+
+async def _end_subscription(subscription: Subscription) -> None:
+    with suppress(NatsError, OSError):
+        await subscription.unsubscribe()
 
 
 def _left(end: float) -> float:

@@ -38,9 +38,9 @@ class Subjects:
         """Return the subject of one answer: of a silo, to a hub's process, to the request with a number."""
         return f"silohash.{self.federation}.answer.{token(silo)}.{hub}.{number}"
 
-    def answers(self, hub: str) -> str:
-        """Return the pattern of all answers to a hub's process."""
-        return f"silohash.{self.federation}.answer.*.{hub}.*"
+    def answers(self, silo: str, hub: str) -> str:
+        """Return the pattern of all answers of a silo to a hub's process."""
+        return f"silohash.{self.federation}.answer.{token(silo)}.{hub}.*"
 
     def permissions(self, silo: str | None) -> dict[str, dict[str, list[str]]]:
         """Return what a silo may publish and subscribe to; None for the hub."""

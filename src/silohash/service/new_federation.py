@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, KIT, Authority, subject, subject_of
+from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, HUB, KIT, Authority, subject, subject_of
 from silohash.base.errors import InvalidName, NotIndexed, RepeatedValue, WrongAddress
 from silohash.base.files import check_new_folder, folder_beside, make_private, write_text
 from silohash.base.forms import fault, of_value
@@ -36,7 +36,7 @@ from silohash.service.config import FederationName, HubConfig, Server, is_local,
 from silohash.service.envelope import new_key
 from silohash.service.nats_server import server_config
 
-HUB, NATS = "hub", "nats"
+NATS = "nats"
 SHARED = ("config.toml", "environment.json", "partition.json", "rounds.jsonl")
 """Files of a run that every member gets, besides the folder of the model. They do not hold any item of a silo."""
 

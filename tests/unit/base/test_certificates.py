@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from silohash.base import certificates
 from silohash.base.certificates import (
     AUTHORITY,
     AUTHORITY_KEY,
@@ -26,7 +27,14 @@ from silohash.base.certificates import (
     validity,
     write_request,
 )
-from silohash.base.errors import AlreadyExists, DamagedFile, InvalidName, MissingFile, ReadableByOthers
+from silohash.base.errors import (
+    AlreadyExists,
+    DamagedFile,
+    InvalidFile,
+    InvalidName,
+    MissingFile,
+    ReadableByOthers,
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +73,12 @@ def test_the_subject_names_the_member(authority: Authority, tmp_path: Path, name
 
 
 @pytest.mark.parametrize("name", ["", "a=b", "a\nb", "x" * (MOST_CHARACTERS + 1)])
-def test_names_that_a_certificate_cannot_hold_are_refused(authority: Authority, name: str) -> None:
+def test_names_that_a_certificate_cannot_hold_are_refused(authority: Authority, tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidName):
         authority.signed(authority.key.public_key(), name)
+    with pytest.raises(InvalidName):
+        write_request(tmp_path / "a.key", name)
+    assert not (tmp_path / "a.key").exists()
 
 
 def test_a_member_cannot_be_a_server_nor_an_authority(authority: Authority) -> None:
@@ -86,6 +97,20 @@ def test_a_certificate_does_not_outlive_its_authority() -> None:
     authority = Authority.new(days=5)
     content = authority.signed(authority.key.public_key(), "north", days=100)
     assert x509.load_pem_x509_certificate(content).not_valid_after_utc == authority.certificate.not_valid_after_utc
+
+
+def test_an_authority_that_has_ended_does_not_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "CLOCKS", timedelta(days=10))
+    authority = Authority.new(days=-1)
+    with pytest.raises(InvalidFile, match="has ended"):
+        authority.signed(authority.key.public_key(), "north")
+
+
+def test_the_key_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
+    Authority.new().save(tmp_path)
+    (tmp_path / AUTHORITY).write_bytes(authority.certificate.public_bytes(Encoding.PEM))
+    with pytest.raises(DamagedFile, match=r"not the key of authority\.pem"):
+        Authority.load(tmp_path)
 
 
 def test_a_key_is_made_once(tmp_path: Path) -> None:

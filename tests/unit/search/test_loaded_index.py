@@ -45,6 +45,32 @@ def test_a_change_of_the_store_is_noticed(store):
     assert loaded.outdated()
 
 
+def test_the_edition_differs_after_a_code_was_replaced_or_removed(store):
+    def edition(former=None):
+        return LoadedIndex("north", store, "flat", former=former).edition
+
+    loaded = LoadedIndex("north", store, "flat")
+    store.add(["d"], np.array([[4]], np.uint16))
+    assert edition(loaded) == edition() == loaded.edition, "what was there has the same codes"
+    seen = {edition()}
+    for change in (lambda: store.add(["a"], np.array([[5]], np.uint16)), lambda: store.remove(["b"])):
+        change()
+        assert edition() == edition(loaded)
+        assert edition() not in seen
+        seen.add(edition())
+    store.compact()
+    assert edition() not in seen - {edition()}
+
+
+def test_an_item_that_is_removed_while_the_index_is_loaded_makes_an_edition_of_its_own(store, monkeypatch):
+    before = LoadedIndex("north", store, "flat").edition
+    load = Store.load
+    monkeypatch.setattr(Store, "load", lambda self, *args, **more: store.remove(["a"]) and load(self, *args, **more))
+    during = LoadedIndex("north", store, "flat").edition
+    monkeypatch.undo()
+    assert len({before, during, LoadedIndex("north", store, "flat").edition}) == 3
+
+
 def test_digests_in_the_store_are_used_without_reading_ids(tmp_path, monkeypatch):
     with Store.create(tmp_path / "image.sqlite", IndexManifest("m", 16, "image", silo="north")) as store:
         store.add(list("abcd"), np.array([[1], [2], [3], [4]], np.uint16))

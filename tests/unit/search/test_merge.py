@@ -349,7 +349,10 @@ def test_ranks_order_all_silos_if_one_releases_ranks_only():
     merged = merge([near, of_ranks("hidden", "x", "y", "z")], k=5, key=b"key")
     places = dict(zip(merged.ids, zip(merged.ranks, merged.distances, strict=True), strict=True))
     assert places == {"a": (1, 1), "x": (1, None), "b": (2, 4), "c": (2, 4), "y": (2, None)}
-    assert (merged.order, merged.alterations, dict(merged.left_out)) == ("rank", None, {2: 2})
+    assert (merged.order, merged.alterations, dict(merged.left_out)) == ("rank", ("ranks",), {2: 2})
+    first = merge([near, of_ranks("hidden", "x", "y", "z")], k=1, key=b"other")
+    assert first.some_ranks_only, "also if no hit of the silo is on the page"
+    assert not merge([near], k=1, key=b"key").some_ranks_only
     again = merge([merge([near], k=5, key=b"key", by_rank=True), of_ranks("hidden", "x", "y", "z")], k=5, key=b"key")
     assert (again.ids, again.ranks) == (merged.ids, merged.ranks)
     with pytest.raises(UserError, match="by rank"):

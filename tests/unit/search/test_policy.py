@@ -49,7 +49,8 @@ def test_the_default_releases_everything_within_a_thousand_items():
         ({"code_noise": True}, OutOfRange, "code_noise is True"),
         ({"rank_only": 1}, WrongType, "rank_only is 1. Set it to true or false"),
         ({"accept_codes": "no"}, WrongType, "accept_codes is 'no'"),
-        ({"similar": None}, WrongType, "similar is None"),
+        ({"similar": 0}, WrongType, "similar is 0"),
+        ({"similar": True, "rank_only": True}, ConflictingOptions, "Set similar to false"),
         ({"max_near_queries": 0}, OutOfRange, "max_near_queries is 0"),
         ({"max_near_queries": 1, "near_bits": -1}, OutOfRange, "near_bits is -1"),
         ({"near_days": 0}, OutOfRange, "near_days is 0"),
@@ -222,3 +223,4 @@ def test_a_policy_states_what_it_does_to_distances():
     strict = Policy(rank_only=True, code_noise=0.1, distance_step_bits=2)
     assert (strict.alterations, strict.needs_ledger) == (("rounded", "noised", "ranks"), True)
     assert Policy(max_near_queries=5).needs_ledger
+    assert (Policy().similar, strict.similar, Policy(similar=False).similar) == (True, False, False)

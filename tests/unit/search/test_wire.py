@@ -19,12 +19,25 @@ from silohash.search import wire
 from silohash.search.fields import MOST_CAPTION, MOST_CHARACTERS, MOST_CONTENT_BYTES, MOST_LABELS, MOST_PREVIEW
 from silohash.search.hits import Hits, Query, kind_of, silent
 from silohash.search.policy import Policy
-from silohash.search.requests import Code, CodeRequest, Item, ItemRequest, SiloStatus, StatusRequest
+from silohash.search.requests import (
+    MOST_EXAMPLES,
+    MOST_LABEL_CHARACTERS,
+    MOST_SUMMARY_LABELS,
+    Code,
+    CodeRequest,
+    Item,
+    ItemRequest,
+    SiloStatus,
+    StatusRequest,
+    within_limits,
+)
 from silohash.search.wire import (
+    CUT,
     MOST_ANSWER_BYTES,
     MOST_REQUEST_BYTES,
     TIME_BYTES,
     WireBus,
+    decode_answer,
     decode_request,
     encode_answer,
     encode_refusal,
@@ -325,6 +338,8 @@ def test_hits_are_sent_as_a_document_with_these_values():
         "payloads": [{"caption": "two parrots", "labels": ["bird"], "preview": PICTURE, "file": "a.png"}, {}, {}],
         "left_out": [[2, 4]],
         "limited": "It limits results to 3 per query.",
+        "step_bits": 1,
+        "edition": "",
     }
 
 
@@ -700,6 +715,103 @@ def test_silos_answer_over_the_wire_and_the_others_are_named(north):
     assert sorted(silo for silo, _ in seen) == ["broken", "north"]
     assert asyncio.run(bus.ask({"north": StatusRequest()}, 60)).answers["north"].items == {"image": 40}
     assert len(seen) == 2, "summaries are not queries"
+
+
+def test_a_silo_that_lies_is_left_out_and_counted(north, tmp_path):
+    south = made_up_node(tmp_path, "south", made_up_codes(3, BITS, 5), BITS)
+    first, second = (query_of(made_up_codes(1, BITS, seed), BITS, k=3) for seed in (1, 2))
+    found = []
+    responders = dict(BytesInThreads.of(north, south).responders)
+    honest = responders["south"]
+
+    def zeros(*arguments):
+        document = json.loads(honest(*arguments))
+        return json.dumps(document | {"distances": [0] * len(document["ids"])}).encode()
+
+    bus = WireBus(BytesInThreads({**responders, "south": zeros}), found=lambda *one: found.append(one))
+    assert set(asyncio.run(bus.ask(dict.fromkeys(("north", "south"), first), 60)).answers) == {"north", "south"}
+    replies = asyncio.run(bus.ask(dict.fromkeys(("north", "south"), second), 60))
+    assert set(replies.answers) == {"north"}
+    assert kind_of(replies.reasons["south"]) == "contradiction"
+    assert sorted(found[:2]) == [("north", "new_edition"), ("south", "new_edition")]
+    assert found[2:] == [("south", "contradiction")]
+
+
+def test_a_summary_is_cut_at_the_hub_and_at_the_silo(north):
+    def summary(**values):
+        known = {
+            "items": {},
+            "model": "",
+            "reason": "Old.",
+            "reachable": True,
+            "fields": [],
+            "labels": {},
+            "examples": [],
+        }
+        document = {"version": 2, "kind": "summary", "silo": "north"} | known | values
+        carrier = BytesInThreads({"north": lambda *_: json.dumps(document).encode()})
+        found = []
+        bus = WireBus(carrier, found=lambda *one: found.append(one))
+        replies = asyncio.run(bus.ask({"north": StatusRequest()}, 60))
+        return replies.answers.get("north"), found
+
+    many = {f"label {n}": n for n in range(80_000)}
+    example = {"id": "a", "modalities": ["image"], "payload": {"caption": "x" * 60_000}}
+    status, found = summary(labels=many, fields=["caption", "passwords", "caption"], examples=[example] * 20)
+    assert [*status.labels] == [*many][:MOST_SUMMARY_LABELS]
+    assert (status.fields, len(status.examples)) == (("caption",), MOST_EXAMPLES)
+    assert status.reason == f"Old. {CUT}"
+    assert found == [("north", "cut_summary")]
+    long = {"x" * 4_000 + str(n): n for n in range(900)}
+    assert len("".join(summary(labels=long)[0].labels)) <= MOST_LABEL_CHARACTERS
+    assert summary(labels={"bird": 1}, fields=["labels"], examples=[example])[1] == []
+    sent = encode_answer("north", SiloStatus(name="north", labels=long, fields=("labels",)))
+    assert within_limits(arrived := decode_status(sent, "north")) == arrived
+    assert arrived.labels
+
+
+def test_an_answer_with_too_many_values_is_not_read(north, monkeypatch):
+    found = []
+    responders = {"north": lambda *_: b'{"version":2,"kind":"hits","x":[' + b"[]," * 50_000 + b"[]]}"}
+    bus = WireBus(BytesInThreads(responders), found=lambda *one: found.append(one))
+    monkeypatch.setattr("silohash.search.wire.decode_answer", lambda *_: pytest.fail("it was read"))
+    replies = asyncio.run(bus.ask({"north": query_of(WORDS, BITS, k=3)}, 60))
+    assert kind_of(replies.reasons["north"]) == "invalid"
+    assert found == [("north", "unreadable")]
+
+
+def test_the_faults_of_an_answer_are_counted_if_they_are_many():
+    document = {"version": 2, "kind": "hits", "silo": "north", "ids": [[]] * 5_000}
+    with pytest.raises(UnreadableMessage, match="5,000 faults"):
+        decode_answer(json.dumps(document).encode(), "north")
+
+
+def test_a_silo_whose_answers_take_too_much_time_is_not_asked_for_a_while(north, monkeypatch):
+    found, asked = [], []
+    carrier = BytesInThreads.of(north)
+    answer = carrier.responders["north"]
+    carrier.responders["north"] = lambda *arguments: asked.append(1) or answer(*arguments)
+    bus = WireBus(carrier, found=lambda *one: found.append(one))
+    times = iter([0.0, 50.0])
+    monkeypatch.setattr("silohash.search.wire.time.thread_time", lambda: next(times))
+    query = query_of(WORDS, BITS, k=3)
+    for _ in range(2):
+        replies = asyncio.run(bus.ask({"north": query}, 60))
+    assert kind_of(replies.reasons["north"]) == "overload"
+    assert (len(asked), found) == (1, [("north", "new_edition"), ("north", "overload")])
+
+
+def test_an_excluded_silo_is_not_asked(north):
+    excluded, asked = {"north"}, []
+    carrier = BytesInThreads.of(north)
+    answer = carrier.responders["north"]
+    carrier.responders["north"] = lambda *arguments: asked.append(1) or answer(*arguments)
+    bus = WireBus(carrier, excluded=lambda: excluded)
+    for request in (query_of(WORDS, BITS, k=3), StatusRequest(), ItemRequest("1"), CodeRequest("1")):
+        assert kind_of(asyncio.run(bus.ask({"north": request}, 60)).reasons["north"]) == "excluded"
+    assert not asked
+    excluded.clear()
+    assert set(asyncio.run(bus.ask({"north": StatusRequest()}, 60)).answers) == {"north"}
 
 
 def test_requests_for_items_count_as_queries_of_their_asker(tmp_path):

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from silohash.base.errors import AlreadyExists, DamagedFile, MissingFile, WrongKindOfFile
+from silohash.base.errors import AlreadyExists, DamagedFile, MissingFile, ReadableByOthers, WrongKindOfFile
 from silohash.service import envelope
 from silohash.service.config import SealingSettings
 from silohash.service.envelope import (
@@ -328,6 +328,10 @@ def test_a_new_key_is_secret(tmp_path: Path) -> None:
     assert base64.b64decode(public) == read_key(path).public_key().public_bytes_raw()
     with pytest.raises(AlreadyExists):
         new_key(path)
+    path.chmod(0o640)
+    with pytest.raises(ReadableByOthers, match=r"chmod 600 .*north\.key"):
+        read_key(path)
+    path.chmod(0o600)
     assert base64.b64decode(public) == read_key(path).public_key().public_bytes_raw()
     assert new_key(tmp_path / "other.key") != public
 

@@ -51,6 +51,20 @@ def test_a_silo_is_taken_out_of_both_files_and_nothing_else_changes(hub: Path) -
     assert list(read_json(hub.with_name("left.json"), dict[str, str])) == [MUSEUM]
 
 
+@pytest.mark.parametrize("form", ["inline", "dotted"])
+def test_other_forms_of_the_table_are_changed_as_well(hub: Path, form: str) -> None:
+    before, (head, rest) = read_config(hub, HubConfig), hub.read_text().split("[silos]\n")
+    lines, tail = rest.split("\n\n[nats]")
+    entries = lines.strip().splitlines()
+    given = f"silos = {{{', '.join(entries)}}}" if form == "inline" else "\n".join(f"silos.{line}" for line in entries)
+    hub.write_text(head.replace("federation =", f"{given}\nfederation =", 1) + "[nats]" + tail)
+    assert read_config(hub, HubConfig) == before
+    leave_federation(hub, "silo-2")
+    after = read_config(hub, HubConfig)
+    assert after.silos == {silo: key for silo, key in before.silos.items() if silo != "silo-2"}
+    assert after.model_copy(update={"silos": before.silos, "sealing": before.sealing}) == before
+
+
 def test_what_was_interrupted_is_completed_by_repeating_it(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nats, write, written = hub.parents[1] / "nats" / "nats.conf", leaving.write_text, list[Path]()
 

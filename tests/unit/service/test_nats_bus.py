@@ -93,6 +93,43 @@ def echo(name):
     return lambda content, *_: f"{name}: ".encode() + content
 
 
+def test_a_flood_ends_the_subscription_of_its_silo_alone_for_a_while(federation, monkeypatch):
+    found = []
+
+    async def flooding():
+        bus = NatsBus(federation.hub, lambda *one: found.append(one))
+        await bus.link.start(wait_seconds=60)
+        async with client_of(federation, "north") as (client, _), silo_of(federation, "south", echo("south")):
+
+            async def flood(message):
+                for _ in range(1_000):
+                    await client.publish(message.reply.rpartition(".")[0] + ".x", b"x")
+                await message.respond(b"an answer")
+
+            await client.subscribe(Subjects(federation.hub.federation).requests("north"), cb=flood)
+            await register(client)
+            first = await bus.ask({"north": b"1", "south": b"2"}, 60)
+            while bus._ending:
+                await asyncio.sleep(0.01)
+            received = bus.link.client.stats["in_msgs"]
+            await client.publish(Subjects(federation.hub.federation).answer("north", "x", 1), b"x")
+            second = await bus.ask({"north": b"3", "south": b"4"}, 60)
+            assert bus.link.client.stats["in_msgs"] == received + 1, "the server drops what the silo sends"
+            await client.drain()
+            bus._silent_until.clear()
+            async with silo_of(federation, "north", echo("north")):
+                third = await bus.ask({"north": b"5", "south": b"6"}, 60)
+        await bus.link.stop()
+        return first, second, third
+
+    first, second, third = asyncio.run(flooding())
+    for replies, south in ((first, b"south: 2"), (second, b"south: 4")):
+        assert replies.answers == {"south": south}
+        assert kind_of(replies.reasons["north"]) == "flood"
+    assert found == [("north", "flood")]
+    assert third.answers == {"north": b"north: 5", "south": b"south: 6"}
+
+
 def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
     async def ask():
         async with (
@@ -232,7 +269,7 @@ def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federatio
         ):
             asked = asyncio.create_task(bus.ask({"south": b"x"}, 60))
             assert await asyncio.to_thread(received.wait, 60)
-            await north.publish(Subjects("tests").answer("south", bus._hub, 0), b"forged")
+            await north.publish(Subjects("tests").answer("south", bus._hubs["south"], 0), b"forged")
             await register(north)
             published.set()
             return await asked, errors

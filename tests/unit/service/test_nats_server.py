@@ -15,7 +15,7 @@ def test_subjects_name_the_federation_and_the_silo():
     subjects = Subjects("museums")
     assert subjects.requests("north") == "silohash.museums.ask.north"
     assert subjects.answer("north", "ab", 7) == "silohash.museums.answer.north.ab.7"
-    assert subjects.answers("ab") == "silohash.museums.answer.*.ab.*"
+    assert subjects.answers("north", "ab") == "silohash.museums.answer.north.ab.*"
 
 
 def test_permissions_are_those_of_one_silo_or_of_the_hub():

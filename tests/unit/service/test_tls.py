@@ -6,11 +6,13 @@ import asyncio
 import shutil
 import ssl
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from silohash.base import certificates
 from silohash.base.certificates import AUTHORITY, Authority, new_key
 from silohash.base.errors import DamagedFile, MissingFile, ReadableByOthers
 from silohash.service.nats_bus import NO_BUS, NatsBus
@@ -86,7 +88,8 @@ def test_a_certificate_that_only_the_server_refuses_is_named(federation, tmp_pat
     assert f"The server refuses the certificate {tmp_path / 'hub.pem'}" in problem
 
 
-def test_a_certificate_that_has_ended_is_named(federation, tmp_path):
+def test_a_certificate_that_has_ended_is_named(federation, tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "CLOCKS", timedelta(days=10))
     problem = problem_of(federation, **files_of(tmp_path, "hub", federation.authority, days=-1))
     assert "hub.pem: expired on" in problem
 

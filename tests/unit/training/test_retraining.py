@@ -46,7 +46,11 @@ def again(run: Run, folder: Path, *silos: str) -> Run:
     return experiment.train(config_without(run, silos, lambda text: None), folder)
 
 
-@pytest.mark.parametrize("settings", [AVERAGE, RIDGE, SUMS], ids=["fedavg", "fedridge", "fedsums"])
+@pytest.mark.parametrize(
+    "settings",
+    [AVERAGE, RIDGE, pytest.param(SUMS, marks=pytest.mark.slow)],
+    ids=["fedavg", "fedridge", "fedsums"],
+)
 def test_without_a_silo_a_run_equals_one_of_an_archive_without_its_items(
     archive: Path, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -115,6 +119,7 @@ def test_what_cannot_be_left_out_is_refused(apart: tuple[Run, Path], archive: Pa
         config_without(drawn, ("silo-2",), lambda text: None)
 
 
+@pytest.mark.slow
 def test_the_command_trains_says_what_is_left_out_and_keeps_policies(archive: Path, tmp_path: Path) -> None:
     settings = {"partition": BY_PLACE, "federated": {"rounds": 1, "local_epochs": 1}}
     config = write_config(tmp_path / "run.toml", archive, **settings)

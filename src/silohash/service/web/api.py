@@ -20,6 +20,7 @@ from silohash.features.base import Value
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
 from silohash.search.requests import Code, FederationStatus, SearchRequest
+from silohash.service.exclusions import Exclusions
 from silohash.service.web.documents import (
     ItemDocument,
     Options,
@@ -112,6 +113,23 @@ async def item(service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) ->
 async def status(service: Shared) -> StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
     return StatusDocument.model_validate(await service.recent_status())
+
+
+def exclusion_calls(exclusions: Exclusions) -> APIRouter:
+    """Return the calls with which administrators of a hub exclude silos. Other accounts are refused, see `auth.scope_of`."""
+    calls = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
+
+    @calls.put("/excluded", summary="Exclude a silo", responses=responses(404))
+    async def exclude(silo: NameQuery) -> list[str]:
+        """Stop asking a silo from the next query on, and list all excluded silos."""
+        return exclusions.change(silo, excluded=True)
+
+    @calls.delete("/excluded", summary="Take an excluded silo back", responses=responses(404))
+    async def take_back(silo: NameQuery) -> list[str]:
+        """Ask a silo again from the next query on, and list all excluded silos."""
+        return exclusions.change(silo, excluded=False)
+
+    return calls
 
 
 def check_code(code: Code, status: FederationStatus) -> None:

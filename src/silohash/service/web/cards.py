@@ -328,7 +328,7 @@ def _notes(hits: Hits) -> list[str]:
         notes.append(str(hits.unread))
     if not hits.comparable:
         reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
-        reason = reason if hits.has_distances else "Some silos release ranks only"
+        reason = "Some silos release ranks only" if hits.some_ranks_only else reason
         notes.append(f"{reason}, so results are ordered by their rank within each silo.")
     return notes
 

@@ -6,17 +6,22 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
+from itertools import product
 from logging import WARNING
+from typing import get_args
 
 from silohash.run.folder import Run
 from silohash.search.breaker import BreakerBus
+from silohash.search.checks import Finding
 from silohash.search.wire import WireBus
 from silohash.service.accounts import Accounts
 from silohash.service.backends import AdoptingBackend, HubBackend
 from silohash.service.config import HubConfig
+from silohash.service.exclusions import Exclusions
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus
+from silohash.service.web.api import exclusion_calls
 from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.server import Server, ignoring_signals
 
@@ -43,26 +48,33 @@ async def serve_hub(
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    metrics = Metrics(config.silos)
-    forged = {silo: metrics.forged.labels(silo) for silo in config.silos}
-    bus = NatsBus(config, lambda silo: forged[silo].inc())
+    metrics, exclusions = Metrics(config.silos), Exclusions(config)
+
+    def found(silo: str, finding: Finding) -> None:
+        """Count what was found about a silo, and log what no honest silo does."""
+        metrics.findings.labels(silo, finding).inc()
+        if finding in ("contradiction", "flood"):
+            log_event("a silo is dishonest or damaged", level=WARNING, silo=silo, finding=finding)
+
+    for silo, finding in product(config.silos, get_args(Finding)):
+        metrics.findings.labels(silo, finding)  # present before its first event, so that Prometheus sees the rise
+    bus = NatsBus(config, found)
     # Shared by the backends of both runs, so that each knows which silos hang.
-    silos = BreakerBus(
-        WireBus(bus, metrics.silo_answered),
-        misses=config.deadline_misses,
-        patience_seconds=config.deadline_seconds,
-        observe=metrics.breaker_changed,
-    )
+    asked = WireBus(bus, metrics.silo_answered, found=found, excluded=exclusions.names)
+    misses, seconds = config.deadline_misses, config.deadline_seconds
+    silos = BreakerBus(asked, misses=misses, patience_seconds=seconds, observe=metrics.breaker_changed)
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
-        backend = HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
+        backend = HubBackend(run, config.silos, silos, deadline_seconds=seconds)
         backend.deadline_limits = config.deadline_limits_seconds
         return backend
 
     backend = AdoptingBackend(config, make)
     backend.warm_up()
     app = app_for(backend, None if accounts is None else Gate(accounts), config.hosts, metrics=metrics)
+    if accounts is not None:
+        app.include_router(exclusion_calls(exclusions))
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
     ready()
     log_event("hub started", federation=config.federation, silos=sorted(config.silos))

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fastapi import Request
+from starlette.testclient import TestClient
 
 from silohash.base.errors import OutOfRange
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
 from silohash.search.hits import Hits
 from silohash.search.requests import Code, SearchRequest
+from silohash.service.config import BusSettings, HubConfig
+from silohash.service.exclusions import Exclusions
+from silohash.service.web.api import exclusion_calls
+from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.documents import MOST_HITS
 from silohash.service.web.form import FARTHEST_OFFSET
 from silohash.service.web.uploads import Limits
+from tests.accounts import PASSWORD, bearer, quick_accounts, sign_in
 from tests.served import MadeUpBackend, client_of, drawn, npy, png
 
 MODEL = "m" * 32
@@ -277,6 +285,33 @@ def test_errors_of_searches_whose_results_are_events_have_their_form_and_status(
         "partial",
         "result",
     ]
+
+
+def test_administrators_exclude_silos_and_take_them_back(tmp_path: Path) -> None:
+    silos = {"north": "CN=north"}
+    bus = BusSettings(servers=("tls://127.0.0.1:4222",), certificate=tmp_path / "hub.pem", key=tmp_path / "hub.key")
+    config = HubConfig(federation="f", run=tmp_path, bus=bus, silos=silos, excluded=tmp_path / "excluded.txt")
+    with quick_accounts(tmp_path) as accounts:
+        accounts.add("ada", PASSWORD, admin=True)
+        accounts.add("bob", PASSWORD)
+        app = app_for(MadeUpBackend(), Gate(accounts, secure_cookies=False))
+        exclusions = Exclusions(config)
+        app.include_router(exclusion_calls(exclusions))
+        client = TestClient(app, base_url="http://127.0.0.1:8765", follow_redirects=False)
+        put = partial(client.put, "/api/v1/excluded?silo=north")
+        assert put(headers=bearer(accounts, "search")).status_code == 403
+        program = bearer(accounts, "admin")
+        assert put(headers=program).json() == ["north"]
+        assert exclusions.names() == {"north"}
+        assert client.delete("/api/v1/excluded?silo=north", headers=program).json() == []
+        error_of(client.put("/api/v1/excluded?silo=east", headers=program), 404)
+        origin = {"origin": str(client.base_url)}
+        sign_in(client, "bob")
+        assert put(headers=origin).status_code == 403
+        sign_in(client, "ada")
+        assert put().status_code == 403, "a page of another site"
+        assert put(headers=origin).json() == ["north"]
+    assert client_of(MadeUpBackend()).put("/api/v1/excluded?silo=north").status_code == 404, "not without accounts"
 
 
 def test_silos_get_the_name_of_who_asks(backend: MadeUpBackend) -> None:

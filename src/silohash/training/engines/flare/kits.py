@@ -16,7 +16,7 @@ from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
-from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, AUTHORITY_KEY, ORGANIZATION
+from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, AUTHORITY_KEY, HUB, ORGANIZATION
 from silohash.base.errors import InvalidName
 from silohash.base.files import check_new_folder, folder_beside, write_bytes, write_json
 from silohash.training.sites.kits import LEADER, SERVER, SILOS_FILE, Training, new_silo_key, write_site
@@ -41,9 +41,9 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
         UserError: If the folder is not empty, or FLARE does not accept a name.
     """
     check_new_folder(folder)
-    if taken := {SERVER, LEADER, AUTHORITY_FOLDER} & {silo.casefold() for silo in silos}:
+    if taken := {SERVER, LEADER, AUTHORITY_FOLDER, HUB} & {silo.casefold() for silo in silos}:
         raise InvalidName(
-            f'A silo cannot have the name "{taken.pop()}", which another folder has. Choose another name.'
+            f'A silo cannot have the name "{taken.pop()}", which another member or folder has. Choose another name.'
         )
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
         try:

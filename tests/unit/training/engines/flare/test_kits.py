@@ -57,7 +57,7 @@ def test_the_authority_of_the_kits_can_admit_others(kits: Path, tmp_path: Path) 
     assert of_json(kits / "leader" / SILOS_FILE) == ["north", "south"]
 
 
-@pytest.mark.parametrize("name", ["server", "Leader", "authority"])
+@pytest.mark.parametrize("name", ["server", "Leader", "authority", "hub"])
 def test_names_of_other_folders_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidName):
         write_kits(tmp_path / "new", [name], Training())
