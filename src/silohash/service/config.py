@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    ValidationError,
+    model_validator,
+)
 
 from silohash.base.errors import InvalidFile
 from silohash.base.files import read_toml
@@ -68,11 +77,6 @@ def _checked_key(key: str) -> str:
     except ValueError as error:
         raise ValueError(f'"{key}" is not a public key; {NEW_KEY}') from error
     return key
-
-
-def _checked_network(address: str) -> str:
-    """Return an address or a network, such as 127.0.0.1 or 172.18.0.0/16."""
-    return str(ipaddress.ip_network(address, strict=False))
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -230,7 +234,7 @@ class HubConfig(_Table):
     deadline_misses: Annotated[int, Field(ge=0)] = 1
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
-    proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
+    proxies: tuple[IPvAnyNetwork, ...] = ()
     next_run: Path | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     next_at: AwareDatetime | None = None
