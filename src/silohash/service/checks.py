@@ -10,9 +10,10 @@ from nats.aio.client import Client
 from silohash import __version__
 from silohash.base.certificates import Finding, member_findings
 from silohash.base.files import read_toml
-from silohash.search.requests import SiloStatus, StatusRequest
+from silohash.search.requests import Refusal, SiloStatus, StatusRequest
 from silohash.search.wire import WireBus
 from silohash.service.config import MISSING, REMEDY, HubConfig, SiloConfig, read_config
+from silohash.service.envelope import read_key
 from silohash.service.nats_bus import Link, NatsBus
 from silohash.service.tls import RENEW, findings
 
@@ -27,6 +28,7 @@ def check_member(path: Path) -> list[Finding]:
     """
     is_hub = "silos" in read_toml(path, remedy=REMEDY, missing=MISSING)
     config = read_config(path, HubConfig) if is_hub else read_config(path, SiloConfig)
+    read_key(config.sealing.key)
     found = findings(config.bus)
     # The server, whose files the hub's file names, may be on another machine.
     if isinstance(config, HubConfig) and config.nats is not None and config.nats.certificate.exists():
@@ -53,7 +55,9 @@ async def _check_connection(config: HubConfig | SiloConfig) -> list[Finding]:
             text = f"has silohash {answer.version or 'of an unknown version'}, and the hub {__version__}"
             found.append(Finding(silo, text, answer.version == __version__))
         else:
-            found.append(Finding(silo, str(replies.reasons.get(silo, "It refuses to answer.")), False))
+            # A silo that refuses says so, for example, if the clocks differ.
+            text = answer.reason if isinstance(answer, Refusal) else replies.reasons.get(silo, "It refuses to answer.")
+            found.append(Finding(silo, str(text), False))
     return found
 
 

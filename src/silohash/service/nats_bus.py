@@ -43,9 +43,9 @@ T = TypeVar("T")
 
 NOT_CONNECTED = Reason("It is not running, or cannot be reached.", "not_connected")
 NO_BUS = Reason("The hub cannot reach the silos, because it is not connected to the message server (NATS).", "no_bus")
+# A missed deadline like any other, after several of which the silo is no longer waited for.
 UNSEALED = Reason(
-    "It cannot open what the hub seals, or others answered in its name. Compare the public keys in [sealing].",
-    "invalid",
+    "It cannot open what the hub seals, or others answered in its name. Compare the public keys in [sealing].", "late"
 )
 
 CONNECT_SECONDS = 10

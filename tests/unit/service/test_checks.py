@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,11 +15,15 @@ import pytest
 
 from silohash import __version__
 from silohash.base.certificates import AUTHORITY, Authority
+from silohash.base.errors import MissingFile
 from silohash.search import wire
 from silohash.search.requests import SiloStatus
 from silohash.search.wire import encode_answer
-from silohash.service import checks
+from silohash.service import checks, nats_bus
 from silohash.service.checks import check_member
+from silohash.service.config import SealingSettings
+from silohash.service.envelope import HubEnvelopes, new_key
+from silohash.service.nats_bus import UNSEALED
 from silohash.service.silo_link import SiloLink
 from tests.nats import Federation, needs_nats
 from tests.runs import silohash
@@ -85,8 +90,30 @@ def test_the_hub_names_silos_that_are_absent_or_of_another_version(
         assert bad(federation.folder / "hub.toml") == {}
 
 
+def test_a_clock_and_a_key_that_do_not_fit_are_named(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Ahead(HubEnvelopes):
+        def __init__(self, federation: str, settings: SealingSettings) -> None:
+            super().__init__(federation, settings, lambda: time.time() + 95)
+
+    with answering(federation, "north"):
+        with monkeypatch.context() as patch:
+            patch.setattr(nats_bus, "HubEnvelopes", Ahead)
+            assert "seconds after it arrived" in bad(federation.folder / "hub.toml")["north"]
+        new_key(tmp_path / "new.key")
+        text = (federation.folder / "hub.toml").read_text().replace("hub.sealing.key", str(tmp_path / "new.key"))
+        (federation.folder / "other.toml").write_text(text)
+        assert bad(federation.folder / "other.toml")["north"] == UNSEALED
+    text = (federation.folder / "north.toml").read_text().replace("north.sealing.key", "none.key")
+    (federation.folder / "other.toml").write_text(text)
+    with pytest.raises(MissingFile, match=r"none\.key"):
+        check_member(federation.folder / "other.toml")
+
+
 def test_a_certificate_of_another_authority_is_named(federation: Federation, tmp_path: Path) -> None:
     Authority.new().write_member(tmp_path / "north.pem", tmp_path / "north.key", "north")
+    new_key(tmp_path / "north.sealing.key")
     text = (federation.folder / "north.toml").read_text()
     (tmp_path / "north.toml").write_text(text)
     foreign = bad(tmp_path / "north.toml")

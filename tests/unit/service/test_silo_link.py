@@ -175,7 +175,7 @@ def test_keys_that_do_not_fit_are_named_at_the_deadline(federation, tmp_path, me
 
     replies, counted = asyncio.run(run())
     assert replies.reasons == {"north": UNSEALED}
-    assert kind_of(replies.reasons["north"]) == "invalid"
+    assert kind_of(replies.reasons["north"]) == "late", "so that it is not waited for every time"
     assert counted.silo["forged"] == counted.silo.total() >= counted.hub["north", "forged"] >= 1
     assert counted.requests == []
 
