@@ -36,7 +36,7 @@ def check_member(path: Path) -> list[Finding]:
 
 async def _check_connection(config: HubConfig | SiloConfig) -> list[Finding]:
     """Return whether the server accepts the member and, for a hub, whether the silos answer with its version."""
-    bus = NatsBus(config.bus, config.federation) if isinstance(config, HubConfig) else None
+    bus = NatsBus(config) if isinstance(config, HubConfig) else None
     link = Link(config.bus, f"check of {config.federation}", _nothing) if bus is None else bus.link
     try:
         if not await link.start(wait_seconds=CONNECT_SECONDS):

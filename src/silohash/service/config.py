@@ -90,6 +90,7 @@ FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
 Subject = Annotated[str, Field(min_length=1, max_length=1000)]
 SealingKey = Annotated[str, AfterValidator(_checked_key)]
+Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
 class _Table(BaseModel):
@@ -210,7 +211,10 @@ class HubConfig(_Table):
         run: Folder of the trained run, with its model.
         sealing: The keys with which messages are encrypted and signed.
         silos: The subject of each silo's certificate by the silo's name.
-        deadline_seconds: Time limit for the answers of the silos to one query.
+        deadline_seconds: Time limit for the answers of the silos to a query that does not have a limit of its own.
+        deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.
+        deadline_misses: Number of time limits in a row that a silo may miss. It is then not waited for until it answers a
+            probe. At 0 it is always waited for.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
         proxies: Addresses or networks of the web servers that pass requests on. Only they tell where a request comes from.
@@ -225,7 +229,9 @@ class HubConfig(_Table):
     bus: BusSettings
     sealing: SealingSettings
     silos: Annotated[dict[Name, Subject], Field(min_length=1)]
-    deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
+    deadline_seconds: Seconds = 5.0
+    deadline_limits_seconds: tuple[Seconds, Seconds] = (0.1, 60.0)
+    deadline_misses: Annotated[int, Field(ge=0)] = 1
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
     proxies: tuple[IPvAnyNetwork, ...] = ()
@@ -236,6 +242,8 @@ class HubConfig(_Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.deadline_limits_seconds[0] > self.deadline_limits_seconds[1]:
+            raise ValueError("deadline_limits_seconds must be the shortest and the longest time limit, in this order")
         keys = list(self.silos.values())
         twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
         if twice:

@@ -19,7 +19,7 @@ from silohash.search.requests import SiloStatus
 from silohash.search.wire import encode_answer
 from silohash.service import checks
 from silohash.service.checks import check_member
-from silohash.service.nats_bus import SiloLink
+from silohash.service.silo_link import SiloLink
 from tests.nats import Federation, needs_nats
 from tests.runs import silohash
 
@@ -45,7 +45,7 @@ def answering(federation: Federation, silo: str) -> Iterator[None]:
     async def serve() -> None:
         answer = encode_answer(silo, SiloStatus(name=silo))
         with ThreadPoolExecutor(1) as executor:
-            link = SiloLink(config.bus, config.federation, silo, lambda *_: answer, executor)
+            link = SiloLink(config, lambda *_: answer, executor)
             await link.start(wait_seconds=60)
             started.set()
             await stopped.wait()

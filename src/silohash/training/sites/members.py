@@ -32,6 +32,7 @@ ERRORS = "errors.txt"
 POLL_SECONDS = 0.5
 RESTART_SECONDS = 3.0
 STOP_SECONDS = 20.0
+CHECK_SECONDS = 30.0
 
 ENDING = ("/bin/sh", "-c", "trap '' TERM; read -r _; kill -KILL 0")
 """The first process of the group of a member's process. When the pipe to it is closed, it kills the group. That also happens
@@ -102,7 +103,7 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     environment = {**SLOW_LINKS, **os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     logs = f"{kit / LOG} and {kit / ERRORS}"
     _tell(certificates(kit), notify)
-    threading.Thread(target=lambda: _tell(server(kit), notify), daemon=True).start()
+    threading.Thread(target=_check_server, args=(kit, notify, stopped), daemon=True).start()
     notify(f"{kit.name} runs. Its log is in {logs}.")
     while not stopped.is_set():
         with explaining_disk_errors(kit):
@@ -146,10 +147,20 @@ def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
 
 
 def _tell(findings: Iterable[Finding], notify: Notify) -> None:
-    """Report what is wrong with certificates, or soon will be. A server that is not there yet is no fault."""
+    """Report what is wrong with certificates, or soon will be."""
     for finding in findings:
-        if not finding.good and finding.subject != "server":
+        if not finding.good:
             notify(f"{finding.subject}: {finding.text}")
+
+
+def _check_server(kit: Path, notify: Notify, stopped: threading.Event) -> None:
+    """Report whether the server has a certificate of another authority, as soon as it is there."""
+    found = server(kit)
+    while any(finding.subject == "server" and not finding.good for finding in found):
+        if stopped.wait(CHECK_SECONDS):
+            return
+        found = server(kit)
+    _tell(found, notify)
 
 
 def _end(process: subprocess.Popen[bytes], group: int) -> None:

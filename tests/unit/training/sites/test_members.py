@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.certificates import Finding
 from silohash.base.errors import NotAKit, ReadableByOthers
 from silohash.training.sites import members
 from silohash.training.sites.kits import Training
@@ -21,6 +22,8 @@ from silohash.training.sites.members import SLOW_LINKS, command_of, member_besid
 pytest.importorskip("nvflare")
 
 from silohash.training.engines.flare.kits import write_kits
+
+FOREIGN = Finding("authority", "foreign", False)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,25 @@ def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkey
     run_member(tmp_path / "kits" / "north", said.append, stopped)
     assert [text.partition(":")[0] for text in said[:2]] == ["client.crt", "rootCA.pem"]
     assert "Make new kits: silohash federation kits" in said[0]
+
+
+def test_a_server_of_another_authority_is_told_as_soon_as_it_is_there(
+    kits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([Finding("server", "not there", False), Finding("server", "not there", False), FOREIGN])
+    monkeypatch.setattr(members, "server", lambda kit: [next(found)])
+    monkeypatch.setattr(members, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(members, "command_of", lambda kit: [sys.executable, "-c", "import time; time.sleep(600)"])
+    stopped, said = threading.Event(), list[str]()
+
+    def notify(text: str) -> None:
+        said.append(text)
+        if text == "authority: foreign":
+            stopped.set()
+
+    run_member(kits / "north", notify, stopped)
+    assert "authority: foreign" in said
+    assert len(said) == 2
 
 
 def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
