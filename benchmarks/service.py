@@ -46,6 +46,7 @@ from silohash.index.base import IndexManifest
 from silohash.index.codes import Words
 from silohash.index.store import Store
 from silohash.run.folder import Run
+from silohash.search.breaker import BreakerBus
 from silohash.search.bus import flaw
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
@@ -190,7 +191,8 @@ async def measure(
         processes = {**processes, "NATS server": federation.process.pid}
     bus = NatsBus(federation.hub)
     await bus.link.start(wait_seconds=10)
-    backend = HubBackend(run, SILOS, WireBus(bus), deadline_seconds=10)
+    silos = BreakerBus(WireBus(bus), misses=1, patience_seconds=10)
+    backend = HubBackend(run, SILOS, silos, deadline_seconds=10)
     codes = [
         Code(words=words, bits=BITS, model_digest=run.model.digest("global")) for words in random_codes(queries, 99)
     ]

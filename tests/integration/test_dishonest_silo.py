@@ -146,5 +146,5 @@ def test_a_lie_costs_the_silo_its_own_place(
         assert reason in str(record.silos[2].rejected)
     assert any(line.startswith(f"The run is partial: {LIAR} had no part in 2 of 2 rounds") for line in said)
     with session(federation.leader) as opened:
-        logs = [str(opened.get_job_logs(job["job_id"])) for job in opened.list_jobs()]
+        logs = [opened.get_job_logs(job["job_id"])["logs"]["server"] for job in opened.list_jobs()]
     assert any(f"{LIAR} has no part in round 1: " in log and reason in log for log in logs)

@@ -6,17 +6,22 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from silohash import __version__
 from silohash.api.runs import open_run
 from silohash.base.certificates import Authority
-from silohash.base.errors import UserError
+from silohash.base.errors import OutOfRange, UserError
+from silohash.search.breaker import SKIPPED
 from silohash.search.hits import Hits
 from tests.nats import needs_nats
 from tests.processes import STARTED_SECONDS, Processes, federation_of
@@ -173,3 +178,114 @@ def test_all_processes_end_cleanly(processes: Processes) -> None:
     assert '"event": "silo stopped"' in log
     assert "Traceback" not in processes.logs()
     assert "eof_received" not in processes.logs()  # a warning that every encrypted connection would end with
+
+
+DEADLINE_SECONDS = 4.0
+PATH = "/api/v1/search?text=red+square&k=5"
+
+
+@pytest.fixture(scope="module")
+def impatient(processes: Processes) -> Processes:
+    """The same silos, behind a hub whose deadline is short. It is the last one of this module."""
+    file = processes.federation.folder / "hub.toml"
+    file.write_text(file.read_text().replace("deadline_seconds = 60.0", f"deadline_seconds = {DEADLINE_SECONDS}"))
+    processes.stop("hub", signal.SIGTERM)
+    processes.start("hub")
+    processes.until(processes.whole, STARTED_SECONDS)
+    return processes
+
+
+@contextmanager
+def stopped(processes: Processes, silo: str) -> Iterator[None]:
+    """Stop the process of a silo while the block runs, and wait until the silo is searched again."""
+    processes.running[silo].send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        processes.running[silo].send_signal(signal.SIGCONT)
+    seconds = processes.until(processes.whole, BACK_SECONDS)
+    print(f"The silo was searched again {seconds:.1f} seconds after it went on.")
+
+
+def timed(processes: Processes, count: int) -> tuple[float, list[Hits]]:
+    """Return the median time of queries in seconds, and their results."""
+    seconds, found = [], []
+    for _ in range(count):
+        start = time.perf_counter()
+        found.append(processes.client.search("red square", k=5))
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), found
+
+
+@contextmanager
+def got(processes: Processes, path: str, accept: str = "text/event-stream") -> Iterator[HTTPResponse]:
+    """Yield an answer of the hub. The connection ends with the block."""
+    connection = HTTPConnection("127.0.0.1", processes.port, timeout=60)
+    connection.request("GET", path, headers={"accept": accept})
+    with closing(connection), connection.getresponse() as answer:
+        assert answer.status == 200
+        yield answer
+
+
+def metric(processes: Processes, sample: str) -> float:
+    """Return a value of the hub's metrics."""
+    with got(processes, "/metrics", "*/*") as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(sample)).split()[-1])
+
+
+def events_of(answer: HTTPResponse) -> Iterator[tuple[str, Any]]:
+    """Yield the names and the documents of server-sent events."""
+    while line := answer.readline().decode().strip():
+        data = answer.readline().decode().removeprefix("data: ")
+        assert answer.readline() == b"\n"
+        yield line.removeprefix("event: "), json.loads(data)
+
+
+def test_a_silo_that_hangs_costs_one_query(impatient: Processes) -> None:
+    normal, found = timed(impatient, 30)
+    assert not any(hits.missing_silos for hits in found)
+    with stopped(impatient, "museum"):
+        once, [first] = timed(impatient, 1)
+        assert first.missing_silos == {"museum": f"It did not answer within {DEADLINE_SECONDS:g} seconds."}
+        after, found = timed(impatient, 30)
+        assert [hits.missing_silos for hits in found] == [{"museum": SKIPPED}] * 30
+        assert all(hits.answered for hits in found)
+        print(f"One query took {once / normal:.0f} times the median before, the others {after / normal:.2f} times.")
+        assert after <= max(3 * normal, DEADLINE_SECONDS / 20)
+        sample = 'silohash_silo_breaker{silo="museum",state="%s"}'
+        assert metric(impatient, sample % "closed") == 0
+        impatient.until(
+            lambda: metric(impatient, sample % "open") == 1, BACK_SECONDS
+        )  # the first probe was not answered
+    assert metric(impatient, sample % "closed") == 1
+    assert metric(impatient, 'silohash_silo_breaker_changes_total{silo="museum",state="half_open"}') >= 1
+    assert metric(impatient, 'silohash_missing_silos_total{reason="skipped",silo="museum"}') >= 30
+
+
+def test_a_query_has_a_deadline_of_its_own_which_does_not_cost_others_the_silo(impatient: Processes) -> None:
+    with stopped(impatient, "museum"):
+        for _ in range(2):
+            hits = impatient.client.search("red square", k=5, deadline_seconds=0.2)
+            assert hits.missing_silos["museum"] == "It did not answer within 0.2 seconds."
+    for wrong in (0, 0.09, 61, "nan"):
+        with pytest.raises(OutOfRange, match=r"Choose 0\.1 to 60 seconds\."):
+            impatient.client.search("red", deadline_seconds=wrong)
+
+
+def test_answers_go_out_while_a_silo_hangs_and_a_search_ends_with_its_connection(impatient: Processes) -> None:
+    with got(impatient, PATH, "application/json") as answer:
+        document = json.load(answer)
+    with got(impatient, PATH) as answer:
+        *parts, (name, last) = events_of(answer)
+    assert (name, last) == ("result", document)
+    assert [name for name, _ in parts] == ["partial"] * 3
+    assert [part["silos_answered"] for _, part in parts] == [1, 2, 3]
+    assert parts[-1][1] == document
+    log = impatient.federation.folder / "hub.log"
+    with stopped(impatient, "museum"):
+        with got(impatient, PATH + "&deadline_seconds=50") as answer:
+            events = events_of(answer)
+            assert [next(events)[0], (part := next(events)[1])["silos_answered"]] == ["partial", 2]
+            assert part["missing_silos"] == {"museum": "It has not answered yet."}
+        impatient.until(lambda: '"outcome": "canceled"' in log.read_text(), 40)

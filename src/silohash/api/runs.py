@@ -231,6 +231,7 @@ class TrainedRun:
         radius_bits: int | None = None,
         label: str | None = None,
         candidates: int = CANDIDATES,
+        deadline_seconds: float | None = None,
         previews: bool = True,
         engine: str | None = None,
     ) -> Hits:
@@ -250,6 +251,7 @@ class TrainedRun:
             label: If set, only items with this label are searched.
             candidates: Number of pictures or texts that a silo finds by their codes and then scores, if the model scores
                 pairs.
+            deadline_seconds: Time limit for the answers of the silos, from 0.1 to 60 seconds; None for 10 seconds.
             previews: Whether hits carry the small pictures that silos release.
             engine: Index backend in memory, "flat" or "faiss"; None for the backend that ``RUN/index.toml`` chooses.
 
@@ -272,6 +274,7 @@ class TrainedRun:
             radius_bits=radius_bits,
             label=label,
             candidates=candidates,
+            deadline_seconds=deadline_seconds,
             previews=previews,
         )
         return now(self._opened(engine).search(request))

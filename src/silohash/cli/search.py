@@ -185,6 +185,9 @@ def search(
     label: Annotated[str | None, typer.Option(metavar="LABEL", help=described("label"))] = None,
     engine: Backend = None,
     candidates: Candidates = CANDIDATES,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help=described("deadline_seconds"), show_default="10")
+    ] = None,
     previews: Previews = False,
     show: Show = False,
     files: Files = False,
@@ -211,6 +214,7 @@ def search(
             radius_bits=radius,
             label=label,
             candidates=candidates,
+            deadline_seconds=deadline,
             previews=previews or show,
             engine=engine,
         )

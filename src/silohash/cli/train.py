@@ -56,6 +56,10 @@ Ensemble = Annotated[
 
 Curves = Annotated[bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")]
 
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated.")
+]
+
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 
@@ -105,10 +109,7 @@ def train(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. Default: runs/NAME, after the config.")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
-    ] = None,
+    set_: Settings = None,
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N.")
     ] = "",
@@ -181,6 +182,7 @@ def retrain(
     without: Annotated[
         list[str] | None, typer.Option(metavar="SILO", help="Silo to leave out. Can be repeated.")
     ] = None,
+    set_: Settings = None,
     index: Index = True,
     on: On = None,
     deadline: Deadline = None,
@@ -203,7 +205,7 @@ def retrain(
     from silohash.search.silos import POLICIES
     from silohash.training.retraining import config_without, staying
 
-    members, resolved = staying(old, silos), config_without(old, silos, print_status)
+    members, resolved = staying(old, silos), config_without(old, silos, print_status, set_ or ())
     if on is not None:
         train_on(on, resolved, out, members, (deadline, quorum or 1, quorum))
         return

@@ -16,13 +16,13 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from silohash.base.cores import available_cores
 from silohash.base.errors import NotFound, UserError
@@ -53,6 +53,9 @@ _WANTED: Mapping[type, type] = {Query: Hits, ItemRequest: Item, CodeRequest: Cod
 _NAMES: Mapping[type, str] = {Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary"}
 _log = logging.getLogger(__name__)
 
+Arrived: TypeAlias = Callable[[str, Answer | Reason], None]
+"""Function that takes the name of a silo and its answer, or the reason why the answer cannot be used."""
+
 
 @dataclass(frozen=True)
 class Replies(Generic[T]):
@@ -76,13 +79,20 @@ class Replies(Generic[T]):
         return cls(answers, reasons, seconds or {})
 
 
+def ignored(silo: str, answer: Answer | Reason) -> None:
+    """Take an answer for which nobody waits before all have arrived."""
+
+
 class Bus(Protocol):
     """Carry requests to silos, and their answers back."""
 
-    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+    async def ask(
+        self, requests: Mapping[str, Request], deadline_seconds: float, arrived: Arrived = ignored
+    ) -> Replies[Answer]:
         """Send one request per silo at the same time, and wait for all answers until the deadline.
 
-        A silo without an answer is returned with the reason. Nothing is raised for it.
+        A silo without an answer is returned with the reason. Nothing is raised for it. ``arrived`` gets each answer while
+        other silos still work on theirs.
         """
         ...
 
@@ -104,7 +114,7 @@ def now(coroutine: Coroutine[object, object, T]) -> T:
 
 def late(deadline_seconds: float) -> Reason:
     """Return the reason for a silo that did not answer before the deadline."""
-    return Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late")
+    return Reason(f"It did not answer within {deadline_seconds:.3g} seconds.", "late")
 
 
 def answer_of(node: SiloNode, request: Request) -> Answer:
@@ -120,18 +130,25 @@ def answer_of(node: SiloNode, request: Request) -> Answer:
     return node.code(request.id, request.modality) if isinstance(request, CodeRequest) else node.status()
 
 
-async def answers_to(bus: Bus, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+async def answers_to(
+    bus: Bus, requests: Mapping[str, Request], deadline_seconds: float, arrived: Arrived = ignored
+) -> Replies[Answer]:
     """Ask silos, and check their answers. The arguments are those of `Bus.ask`."""
-    replies = await bus.ask(requests, deadline_seconds)
-    flaws = {silo: flaw(silo, requests[silo], answer) for silo, answer in replies.answers.items()}
-    invalid = {silo: Reason(text, "invalid") for silo, text in flaws.items() if text}
-    answers = {silo: answer for silo, answer in replies.answers.items() if silo not in invalid}
-    reasons = {**replies.reasons, **invalid}
-    for silo, reason in reasons.items():
-        if reason.kind == "invalid":
+    checked: dict[str, Answer | Reason] = {}
+
+    def check(silo: str, answer: Answer | Reason) -> None:
+        """Replace an answer that cannot be used by the reason, and pass it on."""
+        text = "" if isinstance(answer, Reason) else flaw(silo, requests[silo], answer)
+        checked[silo] = Reason(text, "invalid") if text else answer
+        arrived(silo, checked[silo])
+
+    replies = await bus.ask(requests, deadline_seconds, check)
+    checked = {**replies.reasons, **checked}
+    for silo, reason in checked.items():
+        if isinstance(reason, Reason) and reason.kind == "invalid":
             fields = {"silo": silo, "reason": str(reason)}
             _log.warning("ignored an answer that cannot be used", extra={"fields": fields})
-    return Replies(answers, reasons, replies.seconds)
+    return Replies.of(checked, replies.seconds)
 
 
 def flaw(silo: str, request: Request, answer: Answer) -> str:
@@ -221,32 +238,37 @@ class LocalBus:
         """Connect silos. Those whose attribute ``quick`` is true are asked by the calling thread."""
         self.nodes = {node.name: node for node in nodes}
 
-    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+    async def ask(
+        self, requests: Mapping[str, Request], deadline_seconds: float, arrived: Arrived = ignored
+    ) -> Replies[Answer]:
         """Send one request per silo, and wait for the answers. After the deadline, no further quick silo is asked."""
         end = time.monotonic() + deadline_seconds
         nodes = [self.nodes[silo] for silo in requests if silo in self.nodes]
         slow = [node for node in nodes if not node.quick]
-        arrived: queue.SimpleQueue[tuple[str, Answer | Reason]] = queue.SimpleQueue()
+        outcomes: queue.SimpleQueue[tuple[str, Answer | Reason]] = queue.SimpleQueue()
         for node in slow:
-            arguments = (node, requests[node.name], arrived, deadline_seconds)
+            arguments = (node, requests[node.name], outcomes, deadline_seconds)
             threading.Thread(target=_reply, args=arguments, name=f"ask {node.name}", daemon=True).start()
         # The slow silos work meanwhile, each in its thread.
         found = _of_quick([node for node in nodes if node not in slow], requests, end)
+        for name, outcome in found.items():
+            arrived(name, outcome)
         with suppress(queue.Empty):
             for _ in slow:
-                name, outcome = arrived.get(timeout=max(0.0, end - time.monotonic()))
+                name, outcome = outcomes.get(timeout=max(0.0, end - time.monotonic()))
                 found[name] = outcome
+                arrived(name, outcome)
         for silo in requests.keys() - found:
             found[silo] = late(deadline_seconds) if silo in self.nodes else UNKNOWN
         return Replies.of(found)
 
 
 def _reply(
-    node: SiloNode, request: Request, arrived: queue.SimpleQueue[tuple[str, Answer | Reason]], deadline_seconds: float
+    node: SiloNode, request: Request, outcomes: queue.SimpleQueue[tuple[str, Answer | Reason]], deadline_seconds: float
 ) -> None:
     """Put the answer of a silo into a queue. Its search on a server ends at the deadline."""
     with time_limit(deadline_seconds):
-        arrived.put((node.name, _outcome(node, request)))
+        outcomes.put((node.name, _outcome(node, request)))
 
 
 def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: float) -> dict[str, Answer | Reason]:

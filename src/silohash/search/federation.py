@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from silohash.base.errors import EmptyInput, NotFound, Unavailable, UnknownWords, UserError
+from silohash.base.errors import EmptyInput, NotFound, OutOfRange, Unavailable, UnknownWords, UserError
 from silohash.base.types import Modality, Target
 from silohash.features.base import Featurizer
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
@@ -97,14 +98,16 @@ class Federation:
         bus: The bus to the silos.
         silos: Names of the silos.
         folders: Folders on this machine in which the picture files of each silo may lie.
+        deadline_limits: The shortest and the longest deadline, in seconds, that a search may have of its own.
     """
 
     folders: Mapping[str, tuple[Path, ...]]
+    deadline_limits = (0.1, 60.0)
 
     def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         """Search with the model of a run, whose indexes are not needed.
 
-        The answers to one request are awaited for ``deadline_seconds``.
+        The answers to one request are awaited for ``deadline_seconds``, unless it has a deadline of its own.
         """
         self.run, self.bus, self.silos, self.folders = run, bus, tuple(sorted(silos)), {}
         self._deadline_seconds = deadline_seconds
@@ -120,13 +123,14 @@ class Federation:
 
         Raises:
             NotFound: If a silo in ``request.silos`` does not exist.
+            OutOfRange: If the deadline is beyond the limits.
             UserError: If the request cannot be encoded, or no training text held any word of it.
         """
-        silos = self._chosen(request.silos)
+        silos, deadline = self._chosen(request.silos), self._deadline(request)
         if isinstance(request.value, Code):
-            return await self._found(Encoded(dict.fromkeys(silos, request.value), source="code"), request)
+            return await self._found(Encoded(dict.fromkeys(silos, request.value), source="code"), request, deadline)
         encode = partial(self._encode, request.value, request.modality, silos, request.target)
-        return await self._found(await self._run_encoding(encode, request.modality), request)
+        return await self._found(await self._run_encoding(encode, request.modality), request, deadline)
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         """Return the items nearest to an item of a silo, without the item itself.
@@ -137,14 +141,16 @@ class Federation:
 
         Raises:
             NotFound: If there is no such silo or item, or the item does not have the code.
+            OutOfRange: If the deadline is beyond the limits.
             Unavailable: If the silo does not answer.
         """
-        silos = self._chosen(options.silos)
+        silos, end = self._chosen(options.silos), time.monotonic() + self._deadline(options)
         request = CodeRequest(name, by, options.asker, self._request_id(), self._digest_for(silo))
-        code = await self._answer(silo, request)
+        code = await self._answer(silo, request, _left(end))
         assert isinstance(code, Code)  # noqa: S101  the bus checks it
-        wider = replace(options, offset=0, k=options.reach + 1, asker=self._pseudonym(options.asker))
-        hits = await self._found(Encoded(dict.fromkeys(silos, code), source="item"), wider)
+        pseudonym = self._pseudonym(options.asker)
+        wider = replace(options, offset=0, k=options.reach + 1, asker=pseudonym, progress=None)
+        hits = await self._found(Encoded(dict.fromkeys(silos, code), source="item"), wider, _left(end))
         return without_item(hits, silo, name, offset=options.offset, k=options.k)
 
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
@@ -154,13 +160,13 @@ class Federation:
             NotFound: If there is no such silo or item.
             Unavailable: If the silo does not answer.
         """
-        item = await self._answer(silo, ItemRequest(name, asker, self._request_id()))
+        item = await self._answer(silo, ItemRequest(name, asker, self._request_id()), self._deadline_seconds)
         assert isinstance(item, Item)  # noqa: S101  the bus checks it
         return self._placed(item)
 
     async def status(self) -> FederationStatus:
         """Return the state of the federation. A silo that does not answer is listed with the reason."""
-        return self._described(await self._summaries(self.silos))
+        return self._described(await self._summaries(self.silos, self._deadline_seconds))
 
     def _pseudonym(self, asker: str) -> str:
         """Return another name for an asker; empty if there is none."""
@@ -187,14 +193,14 @@ class Federation:
         """Encode a query of a modality."""
         return encode()
 
-    async def _refusals(self, encoded: Encoded) -> Mapping[str, str]:
+    async def _refusals(self, encoded: Encoded, deadline: float) -> Mapping[str, str]:
         """Return the silos that are not sent what they would score their items with, with the reasons."""
         return {}
 
-    async def _summaries(self, silos: Sequence[str]) -> tuple[SiloStatus, ...]:
+    async def _summaries(self, silos: Sequence[str], deadline: float) -> tuple[SiloStatus, ...]:
         """Ask silos for their summaries, and return these in the same order."""
         request = StatusRequest(self._request_id())
-        replies = await answers_to(self.bus, dict.fromkeys(silos, request), self._deadline_seconds)
+        replies = await answers_to(self.bus, dict.fromkeys(silos, request), deadline)
         found = []
         for silo in silos:
             answer = replies.answers.get(silo)
@@ -278,10 +284,19 @@ class Federation:
         except UserError:
             return ""
 
-    async def _answer(self, silo: str, request: CodeRequest | ItemRequest) -> Answer:
+    def _deadline(self, options: SearchOptions) -> float:
+        """Return the deadline of a search in seconds, after checking it."""
+        seconds, (least, most) = options.deadline_seconds, self.deadline_limits
+        if seconds is None:
+            return self._deadline_seconds
+        if not isinstance(seconds, float | int) or not least <= seconds <= most:
+            raise OutOfRange(f"The deadline is {seconds!r} seconds. Choose {least:g} to {most:g} seconds.")
+        return seconds
+
+    async def _answer(self, silo: str, request: CodeRequest | ItemRequest, deadline: float) -> Answer:
         """Return the answer of one silo."""
         check_silos((silo,), self.silos)
-        replies = await answers_to(self.bus, {silo: request}, self._deadline_seconds)
+        replies = await answers_to(self.bus, {silo: request}, deadline)
         answer = replies.answers.get(silo)
         if isinstance(answer, Refusal) and answer.not_found:
             raise NotFound(answer.reason)
@@ -290,11 +305,16 @@ class Federation:
             raise Unavailable(f"The silo {silo} cannot be searched: {reason}")
         return answer
 
-    async def _found(self, encoded: Encoded, options: SearchOptions) -> Hits:
+    async def _found(self, encoded: Encoded, options: SearchOptions, deadline: float) -> Hits:
         """Send a query to all silos that have a code, and return the requested page of the merged answers."""
-        refusals = await self._refusals(encoded)
+        end = time.monotonic() + deadline
+        # Half of the time is left for the search, if a silo does not state whether it accepts more than a code.
+        refusals = await self._refusals(encoded, deadline / 2)
+        told, progress = partial(_told, encoded, refusals, self.folders), options.progress
         scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
         values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
+        if progress is not None:
+            values["progress"] = lambda hits: progress(told(hits))
         if scoring and encoded.scored:
             # A silo that compares codes finds what the others score, so that the answers can be merged.
             values["target"] = encoded.scored
@@ -313,20 +333,30 @@ class Federation:
                     **values,
                 )
             queries[silo] = distinct[which]
-        hits = await ask(self.bus, queries, deadline_seconds=self._deadline_seconds)
-        stated = {
-            silo: " ".join(filter(None, (hits.limited_silos.get(silo), reason)))
-            for silo, reason in refusals.items()
-            if silo not in hits.missing_silos
-        }
-        return replace(
-            hits,
-            missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
-            limited_silos=dict(sorted({**hits.limited_silos, **stated}.items())),
-            unknown_words=encoded.unknown_words,
-            unread=encoded.unread,
-            folders=self.folders,
-        )
+        left = deadline if encoded.content is None else _left(end)
+        return told(await ask(self.bus, queries, deadline_seconds=left))
+
+
+def _told(encoded: Encoded, refusals: Mapping[str, str], folders: Mapping[str, tuple[Path, ...]], hits: Hits) -> Hits:
+    """Return merged answers with what is known of the query and of its silos."""
+    stated = {
+        silo: " ".join(filter(None, (hits.limited_silos.get(silo), reason)))
+        for silo, reason in refusals.items()
+        if silo not in hits.missing_silos
+    }
+    return replace(
+        hits,
+        missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
+        limited_silos=dict(sorted({**hits.limited_silos, **stated}.items())),
+        unknown_words=encoded.unknown_words,
+        unread=encoded.unread,
+        folders=folders,
+    )
+
+
+def _left(end: float) -> float:
+    """Return the number of seconds until a value of the monotonic clock, at least 0."""
+    return max(0.0, end - time.monotonic())
 
 
 def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:

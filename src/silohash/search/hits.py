@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from silohash.features.truncation import Unread
 
 
+Progress: TypeAlias = Callable[["Hits"], None]
+
 CANDIDATES = 100
 """Default number of pictures or texts that a silo scores."""
 
@@ -82,6 +84,9 @@ class SearchOptions:
         asker: Name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
         silos: Names of the silos to search; None for all.
         candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
+        deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
+        progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
+            not answered yet are missing.
     """
 
     target: Target = "item"
@@ -93,6 +98,8 @@ class SearchOptions:
     asker: Annotated[Text, Sometimes] = ""
     silos: Annotated[tuple[str, ...] | None, Unsent] = None
     candidates: Annotated[int, Unsent] = CANDIDATES
+    deadline_seconds: Annotated[float | None, Unsent, Field(description="Time limit for the silos, in seconds.")] = None
+    progress: Annotated[Progress | None, Unsent] = None
 
     def __post_init__(self) -> None:
         """Check the options, for callers that do not check types.
@@ -431,17 +438,17 @@ class Hits:
 
 
 MissingKind: TypeAlias = Literal[
-    "late", "not_connected", "no_bus", "unknown", "invalid", "failed", "limited", "no_code", "refused",
+    "late", "skipped", "not_connected", "no_bus", "unknown", "invalid", "failed", "limited", "no_code", "refused",
     "contradiction", "excluded", "flood", "overload",
 ]  # fmt: skip
 """Kinds of reasons for which a silo is missing from an answer.
 
-``late``: it did not answer before the deadline. ``not_connected``: it is not connected to the bus. ``no_bus``: the hub is
-not connected to the bus. ``unknown``: it is not part of the federation. ``invalid``: its answer cannot be used. ``failed``:
-an unexpected error. ``limited``: the asker has reached a limit of its policy. ``no_code``: the query has no code for its
-model. ``refused``: any other reason that the silo gave. ``contradiction``: its distances contradict each other.
-``excluded``: an administrator of the hub has excluded it. ``flood``: it sent more answers than it was asked for.
-``overload``: reading its answers takes too much time.
+``late``: it did not answer before the deadline. ``skipped``: it missed earlier ones, and has not answered since.
+``not_connected``: it is not connected to the bus. ``no_bus``: the hub is not connected to the bus. ``unknown``: it is not
+part of the federation. ``invalid``: its answer cannot be used. ``failed``: an unexpected error. ``limited``: the asker has
+reached a limit of its policy. ``no_code``: the query has no code for its model. ``refused``: any other reason that the silo
+gave. ``contradiction``: its distances contradict each other. ``excluded``: an administrator of the hub has excluded it.
+``flood``: it sent more answers than it was asked for. ``overload``: reading its answers takes too much time.
 """
 
 

@@ -31,10 +31,12 @@ from itertools import chain
 from typing import NamedTuple
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
-from silohash.search.bus import Bus, answers_to
-from silohash.search.hits import Hits, Query, silent
+from silohash.search.bus import Bus, Replies, answers_to
+from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.order import question_key, tie_order
-from silohash.search.requests import Refusal
+from silohash.search.requests import Answer, Refusal
+
+WAITING = Reason("It has not answered yet.", "late")
 
 
 def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -> Hits:
@@ -221,7 +223,7 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
     Args:
         bus: The bus to the silos.
         queries: Maps each silo to its query. Queries may only differ in code, model and content. If they are for several
-            models, answers are merged by rank.
+            models, answers are merged by rank. After each answer, their ``progress`` gets the page so far, if it is set.
         deadline_seconds: Time limit for the slowest silo.
         secret: The hub's key for the order among equals. The same secret gives the same order on every page.
 
@@ -233,7 +235,21 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
         return Hits()
     key = _key_of(queries, secret)
     keyed = {id(query): query.with_key(key) for query in queries.values()}
-    replies = await answers_to(bus, {silo: keyed[id(query)] for silo, query in queries.items()}, deadline_seconds)
+    progress = next(iter(queries.values())).progress
+    known: dict[str, Answer | Reason] = dict.fromkeys(queries, WAITING)
+
+    def arrived(silo: str, answer: Answer | Reason) -> None:
+        """Merge the answers so far."""
+        known[silo] = answer
+        if progress is not None:
+            progress(_merged(Replies.of(known), queries, key))
+
+    requests = {silo: keyed[id(query)] for silo, query in queries.items()}
+    return _merged(await answers_to(bus, requests, deadline_seconds, arrived), queries, key)
+
+
+def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) -> Hits:
+    """Return the requested page of the merged answers to queries."""
     refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}
     parts = [silent(silo, reason) for silo, reason in {**replies.reasons, **refusals}.items()]
     parts += [answer for answer in replies.answers.values() if isinstance(answer, Hits)]

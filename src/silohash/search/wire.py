@@ -36,7 +36,7 @@ from silohash import __version__
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError, WrongForm
 from silohash.base.forms import detail, fault
 from silohash.index.server import time_limit
-from silohash.search.bus import Replies, answer_of
+from silohash.search.bus import Arrived, Replies, answer_of, ignored
 from silohash.search.checks import Allowance, Distances, Observer, has_too_many_values
 from silohash.search.fields import (
     MOST_CHARACTERS,
@@ -356,30 +356,31 @@ class WireBus:
         self._carrier, self._observe, self._found, self._excluded = carrier, observe, found, excluded
         self._distances, self._allowance = Distances(found), Allowance()
 
-    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+    async def ask(
+        self, requests: Mapping[str, Request], deadline_seconds: float, arrived: Arrived = ignored
+    ) -> Replies[Answer]:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
         reasons = self._unasked(requests)
         requests = {silo: request for silo, request in requests.items() if silo not in reasons}
         distinct = {id(request): request for request in requests.values()}
         contents = {key: encode_request(request) for key, request in distinct.items()}
-        answers: dict[str, Answer] = {}
+        outcomes: dict[str, Answer | Reason] = {**reasons}
+        for silo, reason in reasons.items():
+            arrived(silo, reason)
 
         def read(silo: str, content: bytes) -> None:
             """Read an answer, and note the time that this takes."""
             start = time.thread_time()
-            outcome = self._checked(silo, requests[silo], content)
+            outcomes[silo] = self._checked(silo, requests[silo], content)
             self._allowance.spend(silo, time.thread_time() - start)
-            if isinstance(outcome, Reason):
-                reasons[silo] = outcome
-            else:
-                answers[silo] = outcome
+            arrived(silo, outcomes[silo])
 
         sent = {silo: contents[id(request)] for silo, request in requests.items()}
         replies = await self._carrier.ask(sent, deadline_seconds, read)
         for silo, seconds in replies.seconds.items():
             if not isinstance(requests[silo], StatusRequest):
                 self._observe(silo, seconds)
-        return Replies(answers, {**replies.reasons, **reasons}, replies.seconds)
+        return Replies.of({**replies.reasons, **outcomes}, replies.seconds)
 
     def _unasked(self, silos: Iterable[str]) -> dict[str, Reason]:
         """Return the silos that are not asked, with the reasons."""

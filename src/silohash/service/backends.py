@@ -157,18 +157,18 @@ class HubBackend(Federation):
         known = {self.run.model.digest(name) for name in self.run.model.names}
         return {
             silo.name: not known.isdisjoint({silo.model_digest, *silo.models})
-            for silo in await self._summaries(self.silos)
+            for silo in await self._summaries(self.silos, self._deadline_seconds)
             if kind_of(silo.reason) != "excluded"
         }
 
     @override
     async def status(self) -> FederationStatus:
         """Return the state of the federation. The records of the rounds are read beside the event loop."""
-        return await asyncio.to_thread(self._described, await self._summaries(self.silos))
+        return await asyncio.to_thread(self._described, await self._summaries(self.silos, self._deadline_seconds))
 
     @override
-    async def _summaries(self, silos: Sequence[str]) -> tuple[SiloStatus, ...]:
-        found = await super()._summaries(silos)
+    async def _summaries(self, silos: Sequence[str], deadline: float) -> tuple[SiloStatus, ...]:
+        found = await super()._summaries(silos, deadline)
         for status in found:
             self._acceptance.note(status)
         self._status |= {s.name: s for s in found if s.model_digest and s.name in self.silos}
@@ -199,17 +199,17 @@ class HubBackend(Federation):
         return await asyncio.get_running_loop().run_in_executor(self._encoding, encode)
 
     @override
-    async def _refusals(self, encoded: Encoded) -> dict[str, str]:
+    async def _refusals(self, encoded: Encoded, deadline: float) -> dict[str, str]:
         if encoded.content is None:
             return {}
         if unknown := self._acceptance.unknown(list(encoded.codes)):
-            await self._summaries(unknown)
+            await self._summaries(unknown, deadline)
         reasons = {silo: self._acceptance.refusal(silo, code.model_digest) for silo, code in encoded.codes.items()}
         return {silo: reason for silo, reason in reasons.items() if reason}
 
     @override
-    async def _found(self, encoded: Encoded, options: SearchOptions) -> Hits:
-        hits = await super()._found(encoded, options)
+    async def _found(self, encoded: Encoded, options: SearchOptions, deadline: float) -> Hits:
+        hits = await super()._found(encoded, options, deadline)
         for silo in encoded.codes:
             # A text without a kind is that of a silo, which has answered, if only with a refusal.
             if kind_of(hits.missing_silos.get(silo, "")) == "refused":

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    ValidationError,
+    model_validator,
+)
 
 from silohash.base.errors import InvalidFile
 from silohash.base.files import read_toml
@@ -70,11 +79,6 @@ def _checked_key(key: str) -> str:
     return key
 
 
-def _checked_network(address: str) -> str:
-    """Return an address or a network, such as 127.0.0.1 or 172.18.0.0/16."""
-    return str(ipaddress.ip_network(address, strict=False))
-
-
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the host and the port of an address to listen on."""
     host, _, port = address.rpartition(":")
@@ -86,6 +90,7 @@ FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
 Subject = Annotated[str, Field(min_length=1, max_length=1000)]
 SealingKey = Annotated[str, AfterValidator(_checked_key)]
+Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
 class _Table(BaseModel):
@@ -206,7 +211,10 @@ class HubConfig(_Table):
         run: Folder of the trained run, with its model.
         sealing: The keys with which messages are encrypted and signed.
         silos: The subject of each silo's certificate by the silo's name.
-        deadline_seconds: Time limit for the answers of the silos to one query.
+        deadline_seconds: Time limit for the answers of the silos to a query that does not have a limit of its own.
+        deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.
+        deadline_misses: Number of time limits in a row that a silo may miss. It is then not waited for until it answers a
+            probe. At 0 it is always waited for.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
         proxies: Addresses or networks of the web servers that pass requests on. Only they tell where a request comes from.
@@ -221,10 +229,12 @@ class HubConfig(_Table):
     bus: BusSettings
     sealing: SealingSettings
     silos: Annotated[dict[Name, Subject], Field(min_length=1)]
-    deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
+    deadline_seconds: Seconds = 5.0
+    deadline_limits_seconds: tuple[Seconds, Seconds] = (0.1, 60.0)
+    deadline_misses: Annotated[int, Field(ge=0)] = 1
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
-    proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
+    proxies: tuple[IPvAnyNetwork, ...] = ()
     next_run: Path | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     next_at: AwareDatetime | None = None
@@ -232,6 +242,8 @@ class HubConfig(_Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.deadline_limits_seconds[0] > self.deadline_limits_seconds[1]:
+            raise ValueError("deadline_limits_seconds must be the shortest and the longest time limit, in this order")
         keys = list(self.silos.values())
         twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
         if twice:

@@ -83,11 +83,11 @@ class JsonLines(logging.Formatter):
 Kind: TypeAlias = Literal["text", "picture", "code", "similar", "item"]
 """What a query searches with, or ``item`` for a request for a single item."""
 
-Outcome: TypeAlias = Literal["complete", "partial", "unavailable", "refused", "failed"]
+Outcome: TypeAlias = Literal["complete", "partial", "unavailable", "refused", "canceled", "failed"]
 """How a query ended.
 
 ``complete``: all silos answered. ``partial``: some silos answered. ``unavailable``: no silo answered. ``refused``: the query
-is not valid, or the item does not exist. ``failed``: an unexpected error.
+is not valid, or the item does not exist. ``canceled``: nobody waits for the answer. ``failed``: an unexpected error.
 """
 
 ID_BYTES = 8

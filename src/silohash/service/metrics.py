@@ -7,7 +7,7 @@ one model digest per silo. Nothing that a person or a program sends becomes a la
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from silohash import __version__
 from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, NotFound, TimeOver, UserError
+from silohash.search.breaker import State
 from silohash.search.hits import Hits, Query, kind_of
 from silohash.search.requests import CodeRequest, FederationStatus, Item, ItemRequest, SiloStatus, StatusRequest
 from silohash.search.wire import Response
@@ -74,10 +75,13 @@ class _Federation(Collector):
 class Metrics:
     """Count what a hub does. Every application has metrics of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, silos: Iterable[str] = ()) -> None:
+        """Count from 0. ``silos`` are those with a breaker."""
         self.registry = CollectorRegistry()
         counter, gauge, histogram = _makers(self.registry)
         self._federation = _Federation()
+        self._breaker = gauge("silohash_silo_breaker", "Whether the silo's breaker is in a state.", ("silo", "state"))
+        self._breaker_changes = counter("silohash_silo_breaker_changes", "Changes to a state.", ("silo", "state"))
         self._queries = counter("silohash_queries", "Queries.", ("kind", "outcome"))
         self._seconds = histogram("silohash_query_seconds", "Time to answer a query.", ("kind",))
         self._silo_seconds = histogram(
@@ -101,6 +105,9 @@ class Metrics:
             self._queries.labels(kind, outcome)
         for reason in get_args(SignInFailure):
             self.sign_in_failures.labels(reason)
+        for silo, state in product(silos, get_args(State)):
+            self._breaker.labels(silo, state).set(state == "closed")
+            self._breaker_changes.labels(silo, state)
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -114,6 +121,12 @@ class Metrics:
     def silo_answered(self, silo: str, seconds: float) -> None:
         """Count the answer of a silo of the federation."""
         self._silo_seconds.labels(silo).observe(seconds)
+
+    def breaker_changed(self, silo: str, state: State) -> None:
+        """Count a change of a silo's breaker, and show its new state."""
+        self._breaker_changes.labels(silo, state).inc()
+        for each in get_args(State):
+            self._breaker.labels(silo, each).set(each == state)
 
     def request(self, area: str, status: int) -> None:
         """Count a request of HTTP in an area, one of a closed set. The status is 0 if there was no response."""

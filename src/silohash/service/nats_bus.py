@@ -65,6 +65,9 @@ NO_RESPONDERS = "503"
 MOST_OWED = 100_000
 """Number of answers that a silo may still owe, and send late. The server drops older requests to a silo that hangs."""
 
+MOST_UNASKED = 100
+"""Number of answers without a request that are borne, such as those to requests that others repeated."""
+
 SILENCE_SECONDS = 30.0
 """Time for which a silo is not listened to after it sent more answers than it was asked for."""
 
@@ -268,8 +271,8 @@ class _Waiting:
 class NatsBus:
     """The hub's side of the bus. See `silohash.search.wire.Carrier`.
 
-    Each silo has a subscription of its own. If it sends more answers than it was asked for, which no honest silo does, its
-    subscription ends for a while, so that the server drops what it sends.
+    Each silo has a subscription of its own. If it sends many more answers than it was asked for, which no honest silo does,
+    its subscription ends for a while, so that the server drops what it sends.
     """
 
     def __init__(self, config: HubConfig, found: Observer = lambda silo, finding: None) -> None:
@@ -389,7 +392,7 @@ class NatsBus:
         if self._hubs.get(silo) != hub:
             return
         self._owed[silo] -= 1
-        if self._owed[silo] < 0:
+        if self._owed[silo] < -MOST_UNASKED:
             self._silence(silo)
             return
         waiting = self._waiting.get((silo, message.subject.rpartition(".")[2]))

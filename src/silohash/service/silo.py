@@ -55,21 +55,20 @@ def open_models(config: SiloConfig) -> SiloModels:
     run, following = Run.open(config.run), None if config.next_run is None else Run.open(config.next_run)
     is_finished = following is not None and is_indexed(following.index_folder, silo)
     if following is not None and is_finished and not is_indexed(run.index_folder, silo):
-        return SiloModels(_opened(following, silo, policy))
+        return SiloModels(_open_private(following, silo, policy))
     if config.items is not None:
         from silohash.service.items.indexer import prepare_index
 
         prepare_index(run, silo)
-    models = SiloModels(_opened(run, silo, policy))
+    models = SiloModels(_open_private(run, silo, policy))
     if following is not None and is_finished:
-        models.add(_opened(following, silo, policy))
+        models.add(_open_private(following, silo, policy))
     return models
 
 
-def _opened(run: Run, silo: str, policy: Policy) -> SiloNode:
-    """Return the node of a silo's index in a run, which nobody else may read."""
-    folder = run.index_folder / silo
-    if folder.is_dir():
+def _open_private(run: Run, silo: str, policy: Policy) -> SiloNode:
+    """Open the index of a silo, which others must not be able to read."""
+    if (folder := run.index_folder / silo).is_dir():
         check_private(folder)
     return open_node(run.index_folder, silo, policy, run=run)
 

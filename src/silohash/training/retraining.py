@@ -6,12 +6,12 @@ these sums again, and for nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from silohash.base.errors import DataChanged, SettingNeeded, UnknownName
 from silohash.base.registry import suggestion
 from silohash.base.types import Notify
-from silohash.run.config.load import ResolvedConfig, resolve
+from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.fingerprint import changes, read_fingerprint
 from silohash.run.folder import Run, archive_of
 
@@ -29,14 +29,16 @@ def staying(run: Run, silos: Collection[str]) -> list[str]:
     return [name for name in names if name not in silos]
 
 
-def config_without(run: Run, silos: Collection[str], notify: Notify) -> ResolvedConfig:
+def config_without(
+    run: Run, silos: Collection[str], notify: Notify = lambda text: None, overrides: Sequence[str] = ()
+) -> ResolvedConfig:
     """Return the config of a run with a note on the silos, and on the number of items, that a new training leaves out.
 
     The items are those that the archive has lost; ``notify`` is told how it has changed. Silos on other machines remove
-    items from archives of their own.
+    items from archives of their own. The ``overrides`` change what does not fit fewer silos, see `load_resolved`.
 
     Raises:
-        UserError: If nothing is left out, or silos that stay would get items of one that is left out.
+        UserError: If nothing is left out, silos that stay would get items of one that is left out, or an override is wrong.
     """
     section = run.config.partition
     before = section.parameters()
@@ -51,7 +53,7 @@ def config_without(run: Run, silos: Collection[str], notify: Notify) -> Resolved
         "without_items": before.get("without_items", 0) + lost,
     }
     section = section.model_copy(update={name: value for name, value in noted.items() if value})
-    return resolve(run.config.model_copy(update={"partition": section}))
+    return load_resolved(run.config.model_copy(update={"partition": section}).to_json(), overrides)
 
 
 def _lost(run: Run, silos: Collection[str], notify: Notify) -> tuple[int, list[str]]:

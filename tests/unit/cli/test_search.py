@@ -79,6 +79,14 @@ def test_hits_can_be_limited_to_a_label_and_a_radius(run: Path) -> None:
 
 
 @pytest.mark.whole_run
+def test_a_deadline_is_in_the_limits(run: Path) -> None:
+    assert found(run, "--deadline", 30) == found(run)
+    said = silohash("search", run, "red square", "--deadline", 0.01)
+    assert said.code == 2
+    assert said.err.splitlines()[-1] == "  [out-of-range]"
+    assert "0.1 to 60" in said.err
+
+
 def test_backends_give_the_same_hits(run: Path) -> None:
     pytest.importorskip("faiss")
     assert found(run, "--engine", "faiss") == found(run)

@@ -145,6 +145,26 @@ def test_late_nodes_are_named(monkeypatch):
     assert late[0].missing_silos == {"a": "It did not answer within 0 seconds."}
 
 
+def test_checked_answers_are_passed_on_while_other_nodes_work():
+    release, seen = threading.Event(), []
+
+    def slow(_):
+        assert release.wait(60)
+        return hits_of("slow", 1)
+
+    def note(silo, answer):
+        seen.append((silo, getattr(answer, "kind", "used")))
+        if len(seen) == 2:
+            release.set()
+
+    nodes = [Scripted("slow", slow), Scripted("a", lambda _: hits_of("a", 1), quick=True)]
+    nodes.append(Scripted("b", lambda _: hits_of("x", 1)))
+    replies = now(answers_to(LocalBus(nodes), queries("slow", "a", "b", "none"), 60.0, note))
+    assert sorted(seen[:2]) == [("a", "used"), ("b", "invalid")]
+    assert seen[2:] == [("slow", "used")]
+    assert (set(replies.answers), set(replies.reasons)) == ({"slow", "a"}, {"b", "none"})
+
+
 @pytest.mark.parametrize("quick", [False, True])
 def test_errors_of_a_node_are_its_reason(quick):
     def refuse(_):
@@ -219,6 +239,7 @@ def test_only_a_coroutine_that_does_not_wait_runs_without_a_loop():
     with pytest.raises(RuntimeError, match="needs an event loop"):
         now(wait())
     assert late(0.05) == "It did not answer within 0.05 seconds."
+    assert late(4.99987) == "It did not answer within 5 seconds."
 
 
 def test_ranks_come_without_distances_and_are_stated():

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from silohash.base.errors import EmptyInput, NotFound, UnknownWords, UserError
+from silohash.base.errors import EmptyInput, NotFound, OutOfRange, UnknownWords, UserError
 from silohash.features.text import BagOfWords, QueryWords
-from silohash.search.federation import check_silos, known_captions, offer, query_words, without_item
-from silohash.search.hits import Hits
+from silohash.run.folder import Run
+from silohash.search.bus import LocalBus, now
+from silohash.search.federation import Federation, check_silos, known_captions, offer, query_words, without_item
+from silohash.search.hits import Hits, SearchOptions
+from silohash.search.requests import Code, SearchRequest
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 0.09, 60.1, float("nan"), float("inf"), "5"])
+def test_a_deadline_beyond_the_limits_is_refused(seconds: Any) -> None:
+    federation = Federation(cast(Run, None), ["north"], LocalBus([]))
+    code = Code(words=np.zeros(1, np.uint16), bits=16, model_digest="m")
+    with pytest.raises(OutOfRange, match=r"Choose 0\.1 to 60 seconds\."):
+        now(federation.search(SearchRequest(value=code, deadline_seconds=seconds)))
+    with pytest.raises(OutOfRange):
+        now(federation.similar("north", "a", SearchOptions(deadline_seconds=seconds)))
+    assert now(federation.search(SearchRequest(value=code, deadline_seconds=60))).missing_silos
 
 
 def test_silos_of_a_filter_exist() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from silohash.base.errors import UserError
 from silohash.search.hits import Hits, Query
-from silohash.search.merge import merge
+from silohash.search.merge import WAITING, merge
 from tests.silos import MODEL, ask, made_up_codes, made_up_node, query_of
 
 BITS = 16
@@ -71,6 +71,18 @@ def test_late_node_is_missing(node, query, monkeypatch):
         wait.set()
     assert set(hits.silos) == {"north"}
     assert hits.missing_silos == {"slow": "It did not answer within 1 seconds."}
+
+
+def test_answers_so_far_are_merged_after_each(tmp_path, node, query):
+    south = made_up_node(tmp_path, "south", made_up_codes(50, BITS, seed=3), BITS)
+    seen = []
+    hits = ask([node, south, Scripted("west", lambda _: one_hit("north"))], replace(query, progress=seen.append))
+    assert [list(so_far.missing_silos.values()).count(WAITING) for so_far in seen] == [2, 1, 0]
+    assert vars(seen[-1]) == vars(hits)
+    for so_far in seen:
+        answered = [each for each in (node, south) if each.name not in so_far.missing_silos]
+        alone = ask(answered, query)
+        assert (so_far.ids, so_far.distances, so_far.left_out) == (alone.ids, alone.distances, alone.left_out)
 
 
 def test_nodes_are_asked_at_the_same_time(query):

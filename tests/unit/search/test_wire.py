@@ -704,8 +704,9 @@ def test_silos_answer_over_the_wire_and_the_others_are_named(north):
         BytesInThreads({**BytesInThreads.of(north).responders, "broken": lambda *_: b"x"}),
         lambda *one: seen.append(one),
     )
-    query = query_of(WORDS, BITS, k=3)
-    replies = asyncio.run(bus.ask(dict.fromkeys(("north", "broken", "other"), query), 60))
+    query, passed = query_of(WORDS, BITS, k=3), {}
+    replies = asyncio.run(bus.ask(dict.fromkeys(("north", "broken", "other"), query), 60, passed.__setitem__))
+    assert passed == {"north": replies.answers["north"], "broken": replies.reasons["broken"]}
     assert replies.answers["north"].ids == north.answer(query).ids
     assert {silo: kind_of(reason) for silo, reason in replies.reasons.items()} == {
         "broken": "invalid",

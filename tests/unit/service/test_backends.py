@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.errors import EmptyInput, NotFound, QueryUnsuitable, Unavailable, UnknownWords, UserError
+from silohash.base.errors import EmptyInput, NotFound, OutOfRange, QueryUnsuitable, Unavailable, UnknownWords, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
 from silohash.search.hits import Hits, SearchOptions, kind_of
+from silohash.search.merge import WAITING
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
 from silohash.search.requests import Code, SearchRequest, SiloStatus
@@ -267,6 +268,36 @@ def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, 
         assert (state.reachable, state.reason) == (False, hits.missing_silos["silo-1"])
         with pytest.raises(Unavailable, match=r"within 0\.1 seconds"):
             await hub.item("silo-1", "red-square-0")
+        released.set()  # before the event loop waits for its threads
+
+    asyncio.run(ask())
+    hub.close()
+
+
+def test_a_search_has_a_deadline_of_its_own_and_shows_what_arrived_before(folder: Path, bus: BytesInThreads) -> None:
+    released = threading.Event()
+
+    def slow(content: bytes, most_bytes: int, arrived: float) -> bytes:
+        released.wait(60)
+        return bus.responders["silo-1"](content, most_bytes, arrived)
+
+    hub = hub_with(folder, bus, silo_1=slow)
+    seen: list[Hits] = []
+
+    async def ask() -> None:
+        late = await hub.search(SearchRequest(value="red square zebra", deadline_seconds=1.5, progress=seen.append))
+        assert late.missing_silos == {"silo-1": "It did not answer within 1.5 seconds."}
+        assert [hits.missing_silos for hits in seen] == [{"silo-1": WAITING}]
+        assert same(replace(seen[-1], missing_silos=late.missing_silos), late)
+        assert seen[0].unknown_words == ("zebra",)
+        first = late[0]
+        options = SearchOptions(deadline_seconds=1.5)
+        assert set((await hub.similar(first.silo, first.id, options)).missing_silos) == {"silo-1"}
+        with pytest.raises(Unavailable, match=r"within 1\.5 seconds"):
+            await hub.similar("silo-1", "red-square-0", options)
+        hub.deadline_limits = (2.0, 4.0)
+        with pytest.raises(OutOfRange, match=r"Choose 2 to 4 seconds\."):
+            await hub.search(SearchRequest(value="red square", deadline_seconds=1.5))
         released.set()  # before the event loop waits for its threads
 
     asyncio.run(ask())

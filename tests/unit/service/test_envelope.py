@@ -349,3 +349,10 @@ def test_a_file_without_a_key_is_refused_without_repeating_it(tmp_path: Path) ->
     path.write_bytes(other)
     with pytest.raises(WrongKindOfFile):
         read_key(path)
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    new_key(tmp_path / "north.key")
+    (tmp_path / "north.key").chmod(0o644)
+    with pytest.raises(ReadableByOthers, match=r"chmod 600 .*north\.key"):
+        read_key(tmp_path / "north.key")

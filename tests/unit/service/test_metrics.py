@@ -53,6 +53,21 @@ def test_queries_are_counted_by_kind_and_outcome() -> None:
     assert found["silohash_query_seconds_sum", ("text",)] == pytest.approx(20.003)
 
 
+def test_the_state_of_breakers_is_shown_and_its_changes_are_counted() -> None:
+    metrics = Metrics(["north", "south"])
+    for state in ("open", "half_open", "open", "half_open"):
+        metrics.breaker_changed("south", state)
+    found = samples(metrics)
+    states = {labels: value for (name, labels), value in found.items() if name == "silohash_silo_breaker"}
+    assert {labels for labels, value in states.items() if value} == {("north", "closed"), ("south", "half_open")}
+    assert len(states) == 6
+    changes = {
+        labels: value for (name, labels), value in found.items() if name == "silohash_silo_breaker_changes_total"
+    }
+    assert changes["south", "open"] == changes["south", "half_open"] == 2
+    assert sum(changes.values()) == 4
+
+
 def test_silos_are_counted_by_name_and_reason() -> None:
     metrics = Metrics()
     metrics.silo_answered("north", 0.5)

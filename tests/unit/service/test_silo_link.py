@@ -38,7 +38,7 @@ def federation(tmp_path_factory):
 class Counted:
     """What both sides counted, and the requests that reached the silo."""
 
-    hub: Counter[str] = field(default_factory=Counter)
+    hub: Counter[tuple[str, str]] = field(default_factory=Counter)
     silo: Counter[str] = field(default_factory=Counter)
     requests: list[bytes] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ async def members(federation, respond=lambda content: b"genuine", *, hub=None, s
         return respond(content)
 
     with ThreadPoolExecutor(1) as executor:
-        bus = NatsBus(hub or federation.hub, lambda name: counted.hub.update([name]))
+        bus = NatsBus(hub or federation.hub, lambda *found: counted.hub.update([found]))
         link = SiloLink(silo or federation.silo("north"), answer, executor, lambda kind: counted.silo.update([kind]))
         assert await bus.link.start(wait_seconds=60)
         assert await link.start(wait_seconds=60)
@@ -146,9 +146,9 @@ def test_forged_and_repeated_answers_are_counted_and_the_hub_waits_for_the_genui
             asked = asyncio.create_task(bus.ask({"north": b"second"}, 60))
             await until(working.is_set)
             for content in (b"forged", b"", bytes(100), sent[0][1]):
-                await link.client.publish(Subjects("tests").answer("north", bus._hub, 1), content)
+                await link.client.publish(Subjects("tests").answer("north", bus._hubs["north"], 1), content)
             await register(link.client)
-            await until(lambda: counted.hub["north"] == 4)
+            await until(lambda: counted.hub["north", "forged"] == 4)
             published.set()
             return await asked
 
@@ -176,7 +176,7 @@ def test_keys_that_do_not_fit_are_named_at_the_deadline(federation, tmp_path, me
     replies, counted = asyncio.run(run())
     assert replies.reasons == {"north": UNSEALED}
     assert kind_of(replies.reasons["north"]) == "invalid"
-    assert counted.silo["forged"] == counted.silo.total() >= counted.hub["north"] >= 1
+    assert counted.silo["forged"] == counted.silo.total() >= counted.hub["north", "forged"] >= 1
     assert counted.requests == []
 
 

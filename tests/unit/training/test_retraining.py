@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.errors import DataChanged, SettingNeeded, UnknownName
+from silohash.base.errors import DataChanged, SettingNeeded, UnknownName, WrongValue
 from silohash.run.folder import Run
 from silohash.training import experiment
 from silohash.training.retraining import config_without, staying
@@ -43,7 +43,7 @@ def lose(archive: Path, kept: Any, target: Path) -> Path:
 
 def again(run: Run, folder: Path, *silos: str) -> Run:
     """Trains a run again without some silos and without the items that its archive has lost."""
-    return experiment.train(config_without(run, silos, lambda text: None), folder)
+    return experiment.train(config_without(run, silos), folder)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_items_that_the_archive_has_lost_are_left_out(apart: tuple[Run, Path], t
 def test_a_silo_whose_items_are_all_gone_is_left_out_by_itself(apart: tuple[Run, Path], tmp_path: Path) -> None:
     run, own = apart
     lose(own, lambda row: row["place"] != "place-1", own)
-    resolved = config_without(run, (), lambda text: None)
+    resolved = config_without(run, ())
     assert resolved.config.partition.parameters()["without"] == ["place-1"]
     assert experiment.train(resolved, tmp_path / "new").silo_names == ("place-0", "place-2")
 
@@ -105,18 +105,33 @@ def test_a_silo_that_was_left_out_before_its_items_went_stays_left_out(apart: tu
     assert second.config.partition.parameters()["without"] == ["place-1"]
 
 
+def test_what_does_not_fit_fewer_silos_can_be_set(archive: Path, tmp_path: Path) -> None:
+    settings = {"rounds": 1, "local_epochs": 1, "weight_cap": 0.4}
+    capped = train(archive, tmp_path / "capped", partition=BY_PLACE, federated=settings)
+    with pytest.raises(WrongValue, match="weight_cap"):
+        experiment.train(config_without(capped, ("place-1",)), tmp_path / "two")
+    resolved = config_without(capped, ("place-1",), overrides=["federated.weight_cap=0.6"])
+    assert resolved.config == capped.config.model_copy(
+        update={
+            "federated": capped.config.federated.model_copy(update={"weight_cap": 0.6}),
+            "partition": capped.config.partition.model_copy(update={"without": ["place-1"]}),
+        }
+    )
+    assert experiment.train(resolved, tmp_path / "two").silo_names == ("place-0", "place-2")
+
+
 def test_what_cannot_be_left_out_is_refused(apart: tuple[Run, Path], archive: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match='"place-9"'):
         staying(apart[0], ("place-9",))
     assert staying(apart[0], ("place-1",)) == ["place-0", "place-2"]
-    resolved = config_without(apart[0], apart[0].silo_names, lambda text: None)
+    resolved = config_without(apart[0], apart[0].silo_names)
     with pytest.raises(UnknownName):  # no silo is left
         experiment.train(resolved, tmp_path / "empty")
     own = lose(archive, lambda row: True, tmp_path / "drawn")
     drawn = train(own, tmp_path / "iid", federated={"rounds": 1, "local_epochs": 1})
     lose(own, lambda row: row["id"] != "item-001", own)
     with pytest.raises(DataChanged):  # the silos would be drawn anew, with items of the one that leaves
-        config_without(drawn, ("silo-2",), lambda text: None)
+        config_without(drawn, ("silo-2",))
 
 
 @pytest.mark.slow

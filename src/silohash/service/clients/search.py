@@ -66,8 +66,8 @@ class Client:
             vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
-            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``silos`` (a list of names) and
-                ``previews``, as for `TrainedRun.search`.
+            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``silos`` (a list of
+                names) and ``previews``, as for `TrainedRun.search`.
 
         Raises:
             UserError: If not exactly one of text, image and vector is given.

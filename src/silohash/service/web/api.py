@@ -1,11 +1,17 @@
-"""The JSON API, under ``/api/v1``. Its description for programs is at ``/api/openapi.json``."""
+"""The JSON API, under ``/api/v1``. Its description for programs is at ``/api/openapi.json``.
+
+Programs that accept server-sent events get the results of a search so far whenever a silo has answered, and at last all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
+from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
+from fastapi.responses import Response, StreamingResponse
 
 from silohash.base.errors import BitsDiffer, ModelsDiffer
 from silohash.base.types import Modality
@@ -30,56 +36,71 @@ from silohash.service.web.errors import responses
 from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 PREFIX = "/api/v1"
+EVENTS = "text/event-stream"
 
 router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
 
-@router.get("/search", summary="Search for words", responses=responses(404, 503))
-async def search_words(service: Shared, who: Allowed, query: Annotated[TextOptions, Query()]) -> ResultsDocument:
+def _answers(*further: int) -> dict[str, Any]:
+    """Return how the responses of a search are described, which can have errors of further statuses."""
+    about = 'Events "partial", and at last one event "result". Their data are documents as in JSON.'
+    described = responses(404, 503, *further)
+    described[200] |= {"content": {EVENTS: {"schema": {"type": "string", "description": about}}}}
+    return {"response_model": ResultsDocument, "responses": described}
+
+
+@router.get("/search", summary="Search for words", **_answers())
+async def search_words(
+    service: Shared, who: Allowed, request: Request, query: Annotated[TextOptions, Query()]
+) -> ResultsDocument | Response:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, who, query, query.text)
+    return await _search(request, service, who, query, query.text)
 
 
-@router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
-async def search_document(service: Shared, who: Allowed, document: SearchDocument) -> ResultsDocument:
+@router.post("/search", summary="Search for words or a code", **_answers())
+async def search_document(
+    service: Shared, who: Allowed, request: Request, document: SearchDocument
+) -> ResultsDocument | Response:
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
     value = document.value()
     if isinstance(value, Code):
         check_code(value, await service.recent_status())
-    return await _search(service, who, document, value)
+    return await _search(request, service, who, document, value)
 
 
-@router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
+@router.post("/search/picture", summary="Search for a picture", **_answers(415))
 async def search_picture(
     service: Shared,
     who: Allowed,
+    request: Request,
     query: Annotated[PictureOptions, Query()],
     picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
-) -> ResultsDocument:
+) -> ResultsDocument | Response:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, who, query, value)
+    return await _search(request, service, who, query, value)
 
 
-@router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
+@router.post("/search/vector", summary="Search for a feature vector", **_answers())
 async def search_vector(
     service: Shared,
     who: Allowed,
+    request: Request,
     query: Annotated[VectorOptions, Query()],
     vector: Annotated[UploadFile, File(description="A .npy file with numbers, computed like the features of the run.")],
-) -> ResultsDocument:
+) -> ResultsDocument | Response:
     """Return the items of all silos that are nearest to a feature vector, for runs that were trained on given features.
 
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
-    return await _search(service, who, query, vector_in(await vector.read()), query.of)
+    return await _search(request, service, who, query, vector_in(await vector.read()), query.of)
 
 
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
 async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
     hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who), query.by)
-    return await _results(service, hits, query.silo)
+    return _results(hits, len({*query.silo}) if query.silo else await service.silo_count())
 
 
 @router.get("/item", summary="Show an item", responses=responses(404, 503))
@@ -127,15 +148,48 @@ def check_code(code: Code, status: FederationStatus) -> None:
 
 
 async def _search(
-    service: Service, who: str, query: Options, value: Value | Code, modality: Modality = "image"
-) -> ResultsDocument:
-    hits = await service.backend.search(SearchRequest.of(query.options(who), value, modality))
-    return await _results(service, hits, query.silo)
+    request: Request, service: Service, who: str, query: Options, value: Value | Code, modality: Modality = "image"
+) -> ResultsDocument | Response:
+    asked = len({*query.silo}) if query.silo else await service.silo_count()
+    wanted = SearchRequest.of(query.options(who), value, modality)
+    if EVENTS not in request.headers.get("accept", ""):
+        return _results(await service.backend.search(wanted), asked)
+    found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()
+
+    def progress(hits: Hits) -> None:
+        """Note the results so far. Silos of this process answer in another thread."""
+        if hits.answered:
+            loop.call_soon_threadsafe(found.put_nowait, hits)
+
+    searching = asyncio.ensure_future(service.backend.search(replace(wanted, progress=progress)))
+    searching.add_done_callback(lambda _: found.put_nowait(None))
+    first = await found.get()
+    if first is None:
+        _results(await searching, asked)  # an error without any event is answered with its status
+    events = _events(first, found, searching, asked)
+    return StreamingResponse(events, media_type=EVENTS, headers={"x-accel-buffering": "no"})
 
 
-async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) -> ResultsDocument:
-    """Return the document of a result."""
-    asked = len({*silos}) if silos else await service.silo_count()
+async def _events(
+    hits: Hits | None, found: asyncio.Queue[Hits | None], searching: asyncio.Future[Hits], asked: int
+) -> AsyncIterator[str]:
+    """Yield results so far, and the whole result when the search is done. If nobody takes them, the search is canceled."""
+    try:
+        while hits is not None:
+            yield _event("partial", ResultsDocument.of(hits, asked=asked))
+            hits = await found.get()
+        yield _event("result", _results(await searching, asked))
+    finally:
+        searching.cancel()
+
+
+def _event(name: str, document: ResultsDocument) -> str:
+    """Return an event whose data are a document, in a single line."""
+    return f"event: {name}\ndata: {document.model_dump_json()}\n\n"
+
+
+def _results(hits: Hits, asked: int) -> ResultsDocument:
+    """Return the document of a result of ``asked`` silos."""
     if not hits.answered and hits.missing_silos:
         reasons = " ".join(f"{silo}: {reason}" for silo, reason in hits.missing_silos.items())
         raise HTTPException(503, f"No silo answered. {reasons}")

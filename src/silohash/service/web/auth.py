@@ -210,13 +210,10 @@ class Gate:
     async def signed_in(self, request: Request) -> Account | None:
         """Return the account of the session of a request, or None if there is none."""
         secret = self._sent(request, COOKIE)
-        return await self._read(self.accounts.session, secret) if secret else None
+        return await self._in(self._reads, self.accounts.session, secret) if secret else None
 
-    async def _read(self, function: Callable[..., T], *values: str) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reads, partial(function, *values))
-
-    async def _write(self, function: Callable[..., T], *values: str) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writes, partial(function, *values))
+    async def _in(self, threads: ThreadPoolExecutor, function: Callable[..., T], *values: str) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *values))
 
     def _sent(self, request: Request, cookie: str) -> str:
         """Return the content of a cookie; an empty text if it is not sent or too long."""
@@ -227,21 +224,17 @@ class Gate:
         return f"{SECURE if self.secure_cookies else ''}{cookie}"
 
     def _set(self, answer: Response, cookie: str, content: str, seconds: int) -> None:
-        """Set a cookie, or let the browser forget it if it is empty."""
-        answer.set_cookie(
-            self._named(cookie),
-            content,
-            max_age=seconds if content else 0,
-            secure=self.secure_cookies,
-            httponly=True,
-            samesite="lax",
-        )
+        """Set a cookie for some seconds, or let the browser forget it."""
+        named = self._named(cookie)
+        answer.set_cookie(named, content, seconds, secure=self.secure_cookies, httponly=True, samesite="lax")
 
     async def _program(self, request: Request, credentials: str) -> str:
         kind, _, secret = credentials.partition(" ")
         if kind.lower() != "bearer":
             raise _unauthorized("The Authorization header is not of the form: Authorization: Bearer TOKEN.")
-        token = await self._read(self.accounts.token, secret.strip()) if len(secret) <= LONGEST_FIELD else None
+        token = (
+            await self._in(self._reads, self.accounts.token, secret.strip()) if len(secret) <= LONGEST_FIELD else None
+        )
         if token is None:
             raise _unauthorized("The token is unknown or has expired. Ask for a new one.")
         needed = scope_of(request.url.path)
@@ -279,12 +272,12 @@ class Gate:
         self._count(self.address_limit, address)
         _check_origin(request)
         name, mark = name.strip().lower(), self._sent(request, DEVICE)
-        device = await self._read(self.accounts.device, name, mark) if mark else ""
+        device = await self._in(self._reads, self.accounts.device, name, mark) if mark else ""
         refused, message, wait = await self._checked(name, password, address, device)
         if refused:
             return _form(next, message, name, refused, _retry_after(wait) if wait else None)
         # A session that someone else planted in the browser must not outlive the sign-in.
-        session, mark = await self._write(self._start, name, self._sent(request, COOKIE))
+        session, mark = await self._in(self._writes, self._start, name, self._sent(request, COOKIE))
         answer = RedirectResponse(local_path(next), 303)
         self._set(answer, COOKIE, session, SESSION_SECONDS * 2)
         self._set(answer, DEVICE, mark, DEVICE_SECONDS)
@@ -302,7 +295,7 @@ class Gate:
             async with turn, self._checks[bool(device)]:
                 if wait := self.back_off.wait_seconds(name, address, device):
                     return 429, f"There were too many wrong passwords. Try again in {math.ceil(wait)} s.", wait
-                if await self._write(self.accounts.verify, name, password):
+                if await self._in(self._writes, self.accounts.verify, name, password):
                     self.back_off.succeeded(name, address, device)
                     return 0, "", 0.0
                 self.back_off.failed(name, address, device)
@@ -319,7 +312,7 @@ class Gate:
     async def _sign_out(self, request: Request) -> Response:
         _check_origin(request)
         if await self.signed_in(request) is not None:  # strangers cannot have anything written
-            await self._write(self.accounts.end_session, self._sent(request, COOKIE))
+            await self._in(self._writes, self.accounts.end_session, self._sent(request, COOKIE))
         answer = RedirectResponse(SIGN_IN, 303)
         self._set(answer, COOKIE, "", 0)
         return answer

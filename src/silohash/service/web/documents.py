@@ -41,6 +41,7 @@ class Options(BaseModel):
         None, min_length=1, max_length=MOST_SILOS, description="Search only these silos; all if it is left out."
     )
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
+    deadline_seconds: float | None = Field(None, description=described("deadline_seconds"))
 
     def options(self, asker: str) -> SearchOptions:
         """Return the options for a backend, with the name of the asker."""

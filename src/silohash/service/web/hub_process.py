@@ -11,6 +11,7 @@ from logging import WARNING
 from typing import get_args
 
 from silohash.run.folder import Run
+from silohash.search.breaker import BreakerBus
 from silohash.search.checks import Finding
 from silohash.search.wire import WireBus
 from silohash.service.accounts import Accounts
@@ -47,7 +48,7 @@ async def serve_hub(
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    metrics, exclusions = Metrics(), Exclusions(config)
+    metrics, exclusions = Metrics(config.silos), Exclusions(config)
 
     def found(silo: str, finding: Finding) -> None:
         """Count what was found about a silo, and log what no honest silo does."""
@@ -58,11 +59,16 @@ async def serve_hub(
     for silo, finding in product(config.silos, get_args(Finding)):
         metrics.findings.labels(silo, finding)  # present before its first event, so that Prometheus sees the rise
     bus = NatsBus(config, found)
+    # Shared by the backends of both runs, so that each knows which silos hang.
+    asked = WireBus(bus, metrics.silo_answered, found=found, excluded=exclusions.names)
+    misses, seconds = config.deadline_misses, config.deadline_seconds
+    silos = BreakerBus(asked, misses=misses, patience_seconds=seconds, observe=metrics.breaker_changed)
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
-        silos = WireBus(bus, metrics.silo_answered, found=found, excluded=exclusions.names)
-        return HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
+        backend = HubBackend(run, config.silos, silos, deadline_seconds=seconds)
+        backend.deadline_limits = config.deadline_limits_seconds
+        return backend
 
     backend = AdoptingBackend(config, make)
     backend.warm_up()

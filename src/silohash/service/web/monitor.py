@@ -6,6 +6,7 @@ request, so that queries, pictures, passwords and tokens are not logged.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -189,6 +190,9 @@ class MeasuredBackend:
             return found
         except UserError as error:
             outcome = "unavailable" if isinstance(error, Unavailable) else "refused"
+            raise
+        except asyncio.CancelledError:
+            outcome = "canceled"
             raise
         finally:
             self._metrics.query(kind, outcome, time.perf_counter() - start)

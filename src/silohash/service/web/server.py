@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -69,14 +69,15 @@ class Server(uvicorn.Server):
     uvicorn's own breaks off at the second signal, and raises the first one again when it has stopped.
     """
 
-    def __init__(self, app: FastAPI, *, stop_seconds: int, proxies: Iterable[str] = (), **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, app: FastAPI, *, stop_seconds: int, proxies: Collection[object] = (), **options: Any) -> None:  # noqa: ANN401
         """Serve an application, whose last requests get ``stop_seconds``. See `uvicorn.Config` for further options.
 
         The web servers at the addresses ``proxies`` tell from which address a request really comes.
         """
         options = {"log_config": None, "timeout_graceful_shutdown": stop_seconds, **options}
-        options |= {"proxy_headers": bool(proxies), "forwarded_allow_ips": [*proxies]}
-        super().__init__(uvicorn.Config(app, http=Connection, access_log=False, server_header=False, **options))
+        options |= {"proxy_headers": bool(proxies), "forwarded_allow_ips": [*map(str, proxies)]}
+        fixed: dict[str, Any] = {"http": Connection, "ws": "none", "access_log": False, "server_header": False}
+        super().__init__(uvicorn.Config(app, **fixed, **options))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop after the requests that are being answered."""
@@ -89,7 +90,7 @@ class Server(uvicorn.Server):
             assert isinstance(connection, Connection)  # noqa: S101  no other protocol is used
             address = connection.client[0] if connection.client else ""
             idle[address] += connection.waits
-            if connection.is_slow(time.monotonic()) or idle[address] > MOST_IDLE:
+            if connection.is_slow(time.monotonic()) or (connection.waits and idle[address] > MOST_IDLE):
                 connection.transport.abort()
         return await super().on_tick(counter)
 

@@ -41,11 +41,20 @@ def url(backend: MadeUpBackend) -> Iterator[str]:
 def test_results_have_the_form_of_hits(url: str, backend: MadeUpBackend) -> None:
     client = silohash.connect(url)
     hits = client.search(
-        "red", k=3, silos=["north"], previews=False, radius_bits=20, find="text", label="red", offset=1
+        "red",
+        k=3,
+        silos=["north"],
+        previews=False,
+        radius_bits=20,
+        find="text",
+        label="red",
+        offset=1,
+        deadline_seconds=2.5,
     )
     sent = backend.requests[-1]
     assert (sent.value, sent.k, sent.silos, sent.previews) == ("red", 3, ("north",), False)
     assert (sent.radius_bits, sent.target, sent.label, sent.offset) == (20, "text", "red", 1)
+    assert sent.deadline_seconds == 2.5
     expected = backend.hits(sent)
     assert (hits.ids, hits.distances, hits.silos, hits.found_by) == (
         expected.ids,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 from fastapi import Request
 from starlette.testclient import TestClient
 
+from silohash.base.errors import OutOfRange
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
-from silohash.search.requests import Code
+from silohash.search.hits import Hits
+from silohash.search.requests import Code, SearchRequest
 from silohash.service.config import BusSettings, HubConfig
 from silohash.service.exclusions import Exclusions
 from silohash.service.web.api import exclusion_calls
@@ -69,11 +73,12 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
         "label": "red",
         "silo": ["south"],
         "previews": "false",
+        "deadline_seconds": "0.5",
     }
     assert len(client.get("/api/v1/search", params={"text": "parrot", **options}).json()["hits"]) == 3
     sent = backend.requests[-1]
     assert (sent.value, sent.target, sent.k, sent.offset, sent.radius_bits) == ("parrot", "text", 3, 4, 9)
-    assert (sent.label, sent.silos, sent.previews) == ("red", ("south",), False)
+    assert (sent.label, sent.silos, sent.previews, sent.deadline_seconds) == ("red", ("south",), False, 0.5)
     assert client.get("/api/v1/search", params={"text": "a", "silo": ["south"]}).json()["silos_asked"] == 1
 
 
@@ -219,6 +224,67 @@ def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) ->
         assert schemas[name]["examples"]
     assert "404" in described["paths"]["/api/v1/search"]["get"]["responses"]
     assert described["paths"]["/api/v1/search"]["get"]["summary"] == "Search for words"
+
+
+class Arriving(MadeUpBackend):
+    """A federation whose silos answer one after the other."""
+
+    async def search(self, request: SearchRequest) -> Hits:
+        assert request.progress is not None
+        missing = dict(self.missing)
+        waiting = [silo for silo in self.silos if silo not in missing]
+        while waiting:
+            del waiting[0]
+            self.missing = {**missing, **dict.fromkeys(waiting, "It has not answered yet.")}
+            await asyncio.to_thread(request.progress, self.hits(request))
+        return await super().search(request)
+
+
+def events_of(answer: Any) -> list[tuple[str, Any]]:
+    """Return the names and the documents of server-sent events."""
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    lines = [event.split("\n") for event in answer.text.removesuffix("\n\n").split("\n\n")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
+
+
+AS_EVENTS = {"accept": "text/event-stream"}
+
+
+def test_results_are_sent_as_events_after_each_answer_of_a_silo(backend: MadeUpBackend) -> None:
+    client = client_of(Arriving())
+    backend.unknown_words = client.app.state.service.backend._backend.unknown_words = ("zebra",)
+    code = {"hex": hexadecimal(CODE.words, CODE.bits), "bits": CODE.bits, "model_digest": CODE.model_digest}
+    for method, path, sent in (
+        ("GET", "search", {"params": {"text": "red zebra", "k": 3}}),
+        ("POST", "search", {"json": {"code": code, "k": 3}}),
+        ("POST", "search/picture", {"params": {"k": 3}, "files": {"picture": png()}}),
+        ("POST", "search/vector", {"params": {"k": 3}, "files": {"vector": npy(np.arange(6.0))}}),
+    ):
+        whole = client_of(backend).request(method, f"/api/v1/{path}", **sent).json()
+        first, second, last = events_of(client.request(method, f"/api/v1/{path}", **sent, headers=AS_EVENTS))
+        assert first[0] == second[0] == "partial"
+        assert (first[1]["silos_asked"], first[1]["silos_answered"]) == (2, 1)
+        assert first[1]["missing_silos"] == {"south": "It has not answered yet."}
+        assert {hit["silo"] for hit in first[1]["hits"]} == {"north"}
+        assert last == ("result", whole)
+        assert second[1] == whole
+
+
+def test_errors_of_searches_whose_results_are_events_have_their_form_and_status(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    assert "east" in error_of(client.get("/api/v1/search?text=a&silo=east", headers=AS_EVENTS), 404)
+    error_of(client.get("/api/v1/search", headers=AS_EVENTS), 422)
+    backend.failure = OutOfRange("Choose 0.1 to 60 seconds.")
+    assert "60" in error_of(client.get("/api/v1/search?text=a&deadline_seconds=90", headers=AS_EVENTS), 422)
+    silent = Arriving()
+    silent.missing = dict.fromkeys(silent.silos, "It is asleep.")
+    assert "No silo answered" in error_of(client_of(silent).get("/api/v1/search?text=a", headers=AS_EVENTS), 503)
+    silent.missing.pop("north")
+    assert [name for name, _ in events_of(client_of(silent).get("/api/v1/search?text=a", headers=AS_EVENTS))] == [
+        "partial",
+        "result",
+    ]
 
 
 def test_administrators_exclude_silos_and_take_them_back(tmp_path: Path) -> None:

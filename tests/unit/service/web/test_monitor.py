@@ -243,9 +243,10 @@ def test_missing_silos_are_counted_by_kind_and_never_by_text(measured: Measured)
         (NotFound("There is no silo."), "refused"),
         (Unavailable("It sleeps."), "unavailable"),
         (RuntimeError("broken"), "failed"),
+        (asyncio.CancelledError(), "canceled"),
     ],
 )
-def test_errors_are_raised_and_counted(measured: Measured, error: Exception, outcome: str) -> None:
+def test_errors_are_raised_and_counted(measured: Measured, error: Any, outcome: str) -> None:
     measured.made_up.failure = error
     with recording() as record, pytest.raises(type(error)):
         asyncio.run(measured.backend.search(SearchRequest(value="red")))
