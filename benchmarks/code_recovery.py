@@ -298,7 +298,7 @@ def spread(silo: Silo, start: Bits, targets: Sequence[int], share: float, most: 
     """
     generator, bits = seeds.numpy_generator(weight, "spread"), len(start)
     sums = {knows: Sums(len(targets), bits) for knows in (False, True)[: 1 + silo.node.policy.rank_only]}
-    look = bits // 2
+    look, looked, found = bits // 2, -1, Finding(None, 0.0, 0)
     for request in range(1, most + 1):
         flips = np.append(generator.random(bits) < weight / bits, True).astype(float)
         code = start ^ (flips[:bits] == 1)
@@ -307,6 +307,9 @@ def spread(silo: Silo, start: Bits, targets: Sequence[int], share: float, most: 
             kept.add(flips, observed(silo, hits, code, targets, knows_others=knows))
         if request in (look, most):
             look = max(look + 1, int(look * GRID))
+            if silo.answered == looked:
+                continue
+            looked = silo.answered
             guesses = [
                 guess for kept in sums.values() for guess in concluded(silo, start, targets, kept.odds(share), share)
             ]
@@ -515,7 +518,8 @@ def table(world: World, options: argparse.Namespace) -> None:
                 # A worse attack is not of interest.
                 most = min(most, results[attack][0] or most)
             best = min(results, key=lambda attack: (results[attack][0] or np.inf, -results[attack][1]))
-            requests, share, answered = results[best]
+            requests, _, answered = results[best]
+            share = max(right for _, right, _ in results.values())
             number = f"{requests:,}" if requests else f"not in {options.requests:,}"
             needed = -(-answered // policy.max_near_queries) if accounts and policy.max_near_queries else 1
             cells = (name, f"{needed:,}", best, number, f"{100 * share:.1f} %", *use, refused)

@@ -33,6 +33,7 @@ import asyncio, json, sys
 from pathlib import Path
 from nats.aio.client import Client
 from silohash.service.config import SiloConfig, read_config
+from silohash.service.envelope import SiloEnvelopes, bound_to
 from silohash.service.nats_server import Subjects
 from silohash.service.tls import tls_context
 
@@ -52,17 +53,19 @@ def nearest(query):
 
 async def main():
     client, flooded = Client(), asyncio.Event()
+    envelopes = SiloEnvelopes(config.federation, config.silo, config.sealing)
     await client.connect(config.bus.servers[0], tls=tls_context(config.bus))
 
     async def receive(message):
-        query = json.loads(message.data)
+        request = envelopes.open(message.data, bound_to(message.subject, message.reply))
+        query = json.loads(request.content)
         if lie == "flood" and not flooded.is_set():
             flooded.set()
             subject = message.reply.rpartition(".")[0] + ".x"
             asyncio.create_task(flood(f"PUB {subject} 1\\r\\nx\\r\\n".encode() * 5000))
         labels = {f"a label of the museum with the number {n:036}": 1 for n in range(80_000)} if lie == "summary" else {}
         content = summary(labels) if query["kind"] == "status" else nearest(query)
-        await message.respond(content)
+        await message.respond(request.seal(content))
 
     async def flood(content):
         while True:
@@ -116,7 +119,7 @@ def findings(processes: Processes) -> dict[str, float]:
     """Returns what the hub found about the member, with the number of times."""
     lines = content_of(processes, "/metrics").decode()
     found = re.findall(r'silohash_silo_findings_total\{kind="(.*)",silo="(.*)"\} (.*)', lines)
-    return {kind: float(number) for kind, silo, number in found if silo == MEMBER}
+    return {kind: float(number) for kind, silo, number in found if silo == MEMBER and float(number)}
 
 
 def answered_by_others(hits: Hits) -> bool:

@@ -40,7 +40,7 @@ KIT: Mapping[str, str] = {
 MOST_CHARACTERS = 64
 """Most characters of a name in a certificate, which X.509 limits."""
 
-VALID_DAYS, WARNING_DAYS = 730, 30
+AUTHORITY_DAYS, VALID_DAYS, WARNING_DAYS = 3650, 730, 30
 CLOCKS = timedelta(hours=1)
 """How much the clocks of members may differ when a certificate is new."""
 
@@ -67,7 +67,7 @@ class Authority:
     key: SigningKey
 
     @classmethod
-    def new(cls, days: int = VALID_DAYS) -> Authority:
+    def new(cls, days: int = AUTHORITY_DAYS) -> Authority:
         """Return a new authority."""
         key, name = ec.generate_private_key(ec.SECP256R1()), _subject(ORGANIZATION)
         names = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only")

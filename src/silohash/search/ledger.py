@@ -75,7 +75,9 @@ class Ledger:
                 sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False) if path is None else None
             )
             self._connection = memory or connect(path or Path())
-            self._connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA max_page_count = {MOST_PAGES}; {SCHEMA}")
+            # A change survives the end of the process, and is not waited for until it is on the disk.
+            settings = f"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA max_page_count = {MOST_PAGES};"
+            self._connection.executescript(settings + SCHEMA)
             new = (secrets.token_bytes(32),)
             self._connection.execute("INSERT OR IGNORE INTO secret VALUES (0, ?)", new)
             [self.secret] = self._connection.execute("SELECT value FROM secret").fetchone()

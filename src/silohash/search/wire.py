@@ -134,7 +134,7 @@ def _form_of(cls: Hashable) -> _Form:
         if Sometimes in marks:
             optional.add(name)
         entries[sent[name].name] = NotRequired[_without_none(how.form) if Sometimes in marks else how.form]
-    required = entries.keys() - {sent[name].name for name in optional}
+    required = entries.keys() - {"silohash", *(sent[name].name for name in optional)}
     return _Form(cast(Any, TypedDict)(cls.__name__, entries), frozenset(required), sent, frozenset(optional))
 
 

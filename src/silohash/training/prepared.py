@@ -45,7 +45,7 @@ from silohash.models.backbones import published_weights
 from silohash.models.specs import ModelSpec
 from silohash.models.tower_specs import tower_spec
 from silohash.run.config.load import ResolvedConfig, load_resolved
-from silohash.run.config.sections import RunConfig
+from silohash.run.config.sections import NORM_LIMIT, RunConfig
 from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.checks import (
     SiloSizes,
@@ -219,7 +219,14 @@ class Prepared:
         # Noise is first, because it alone changes how a silo trains: no link may stand between it and the training.
         if exchange.privacy is not None:
             links.append(Noise(self.resolved, exchange.privacy, [train for _, train, _ in self.silos]))
-        links += [Bounds.of(self.config, federated.traits, self.announced), Screening(federated)]
+        limit, traits = self.config.federated.norm_limit, federated.traits
+        if limit is None:
+            hidden = exchange.encryption is not None or (
+                exchange.privacy is not None and exchange.privacy.unit == "silo"
+            )
+            limit = NORM_LIMIT if self.announced and not hidden else 0.0
+        largest = traits.largest_weight if exchange.privacy is None else 1.0  # private weights are public and equal
+        links += [Bounds(self.announced, traits.means, largest, limit), Screening(federated)]
         if exchange.compression is not None:
             links.append(Compression.of(exchange.compression, federated))
         if exchange.encryption is not None:

@@ -6,6 +6,7 @@ import pytest
 
 from silohash.base.errors import NotFound, UserError
 from silohash.service.config import HubConfig
+from silohash.service.envelope import new_key
 from silohash.service.exclusions import Exclusions
 
 
@@ -13,7 +14,11 @@ from silohash.service.exclusions import Exclusions
 def config(tmp_path) -> HubConfig:
     silos = {"north": "CN=north", "Musée d'Orsay": "CN=museum"}
     bus = {"servers": ["tls://127.0.0.1:4222"], "certificate": tmp_path / "hub.pem", "key": tmp_path / "hub.key"}
-    return HubConfig(federation="f", run=tmp_path, bus=bus, silos=silos, excluded=tmp_path / "excluded.txt")
+    keys = {silo: new_key(tmp_path / f"{number}.key") for number, silo in enumerate(silos)}
+    sealing = {"key": tmp_path / "sealing.key", "silos": keys}
+    return HubConfig(
+        federation="f", run=tmp_path, bus=bus, sealing=sealing, silos=silos, excluded=tmp_path / "excluded.txt"
+    )
 
 
 def test_a_hub_follows_the_list_of_another_process(config) -> None:

@@ -40,7 +40,6 @@ COOKIE, DEVICE = "silohash-session", "silohash-device"
 SECURE = "__Host-"
 """With this prefix, browsers accept a cookie from an encrypted connection to this very host only."""
 
-SECURE_COOKIE = f"{SECURE}{COOKIE}"
 DEVICE_SECONDS = 365 * 86_400
 """Time for which a browser is remembered after a sign-in."""
 

@@ -93,7 +93,7 @@ class Guard:
                 started = True
                 closing = [(b"connection", b"close")] * body.unread
                 message["headers"] = with_headers([*message.get("headers", []), *closing])
-            else:
+            elif message["type"] == "http.response.body":
                 message = {**message, "body": b"" if head else message.get("body", b"")}
                 if body.unread and not message.get("more_body"):
                     await send({**message, "more_body": True})

@@ -16,10 +16,9 @@ from silohash.methods.federated.robust import capped_average, change_length
 from silohash.methods.federated.shared_means import TOLERANCE, SharedMean
 from silohash.methods.local.base import class_group
 from silohash.methods.message import Message
-from silohash.methods.traits import Traits
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.config.objections import EQUAL_SILOS, FEWEST_SILOS
-from silohash.run.config.sections import NORM_LIMIT, WEIGHT_CAP, RunConfig
+from silohash.run.config.sections import WEIGHT_CAP
 from silohash.training.updates.chain import Link
 
 
@@ -59,15 +58,6 @@ class Bounds(Link):
     means: Sequence[SharedMean]
     largest_weight: float | None
     norm_limit: float
-
-    @classmethod
-    def of(cls, config: RunConfig, traits: Traits, announced: Sequence[Announced]) -> Bounds:
-        """Return the bounds of a run. Under differential privacy all weights are 1."""
-        privacy, limit = config.exchange.privacy, config.federated.norm_limit
-        if limit is None:
-            hidden = config.exchange.encryption is not None or (privacy is not None and privacy.unit == "silo")
-            limit = NORM_LIMIT if announced and not hidden else 0.0
-        return cls(announced, traits.means, traits.largest_weight if privacy is None else 1.0, limit)
 
     @override
     def objection(self, update: Message) -> str | None:

@@ -18,7 +18,8 @@ from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
 from silohash.search.hits import Hits
 from silohash.search.requests import Code, SearchRequest
-from silohash.service.config import BusSettings, HubConfig
+from silohash.service.config import BusSettings, HubConfig, SealingSettings
+from silohash.service.envelope import new_key
 from silohash.service.exclusions import Exclusions
 from silohash.service.web.api import exclusion_calls
 from silohash.service.web.auth import Gate, app_for
@@ -290,7 +291,9 @@ def test_errors_of_searches_whose_results_are_events_have_their_form_and_status(
 def test_administrators_exclude_silos_and_take_them_back(tmp_path: Path) -> None:
     silos = {"north": "CN=north"}
     bus = BusSettings(servers=("tls://127.0.0.1:4222",), certificate=tmp_path / "hub.pem", key=tmp_path / "hub.key")
-    config = HubConfig(federation="f", run=tmp_path, bus=bus, silos=silos, excluded=tmp_path / "excluded.txt")
+    sealing = SealingSettings(key=tmp_path / "sealing.key", silos={"north": new_key(tmp_path / "north.key")})
+    path = tmp_path / "excluded.txt"
+    config = HubConfig(federation="f", run=tmp_path, bus=bus, sealing=sealing, silos=silos, excluded=path)
     with quick_accounts(tmp_path) as accounts:
         accounts.add("ada", PASSWORD, admin=True)
         accounts.add("bob", PASSWORD)

@@ -13,7 +13,7 @@ from silohash.service.accounts import Accounts
 from silohash.service.web.auth import (
     COOKIE,
     DEVICE,
-    SECURE_COOKIE,
+    SECURE,
     BackOff,
     Gate,
     RateLimit,
@@ -65,7 +65,7 @@ def test_pages_lead_to_the_form_and_back(client: TestClient) -> None:
 
 def test_the_cookie_is_kept_from_scripts_and_other_sites(accounts: Accounts, client: TestClient) -> None:
     cookie = sign_in(client).headers["set-cookie"]
-    assert cookie.startswith(f"{SECURE_COOKIE}=")
+    assert cookie.startswith(f"{SECURE}{COOKIE}=")
     assert {part.strip().lower() for part in cookie.split(";")[1:]} >= {"httponly", "secure", "samesite=lax", "path=/"}
     assert "domain" not in cookie.lower()
     local = client_of(Gate(accounts, secure_cookies=False), "http://127.0.0.1:8765")
@@ -77,22 +77,22 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(accounts: Accounts, cli
 
 def test_signing_out_ends_the_session_itself(client: TestClient) -> None:
     sign_in(client)
-    secret = client.cookies[SECURE_COOKIE]
+    secret = client.cookies[f"{SECURE}{COOKIE}"]
     answer = client.post("/sign-out", headers=ORIGIN)
     assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
-    assert SECURE_COOKIE not in client.cookies
-    client.cookies.set(SECURE_COOKIE, secret)
+    assert f"{SECURE}{COOKIE}" not in client.cookies
+    client.cookies.set(f"{SECURE}{COOKIE}", secret)
     assert client.get("/").status_code == 303
     assert client.get("/account").headers["location"] == "/sign-in?next=/account"
 
 
 def test_a_new_session_replaces_the_former_one(client: TestClient) -> None:
     sign_in(client)
-    former = client.cookies[SECURE_COOKIE]
+    former = client.cookies[f"{SECURE}{COOKIE}"]
     sign_in(client, "root")
-    assert client.cookies[SECURE_COOKIE] != former
-    client.cookies.set(SECURE_COOKIE, former, domain="silos.example.org")
-    other = TestClient(client.app, base_url=BASE, cookies={SECURE_COOKIE: former}, follow_redirects=False)
+    assert client.cookies[f"{SECURE}{COOKIE}"] != former
+    client.cookies.set(f"{SECURE}{COOKIE}", former, domain="silos.example.org")
+    other = TestClient(client.app, base_url=BASE, cookies={f"{SECURE}{COOKIE}": former}, follow_redirects=False)
     assert other.get("/").status_code == 303
 
 
@@ -109,7 +109,7 @@ def test_a_header_without_a_bearer_token_is_explained(client: TestClient, header
 @pytest.mark.parametrize("cookie", ["", "x", "x" * 3_000, "é"])
 def test_unknown_sessions_are_refused(accounts: Accounts, cookie: str) -> None:
     client = client_of(Gate(accounts))
-    headers = {"cookie": f"{SECURE_COOKIE}={cookie}".encode()}
+    headers = {"cookie": f"{SECURE}{COOKIE}={cookie}".encode()}
     assert client.get("/", headers=headers).status_code == 303
     assert client.get("/api/v1/status", headers=headers).status_code == 401
 
@@ -154,7 +154,7 @@ def test_a_browser_that_is_known_does_not_wait_for_strangers(accounts: Accounts)
     gate = Gate(accounts, back_off=BackOff(clock=Clock()))
     known = client_of(gate)
     sign_in(known)
-    device = f"__Host-{DEVICE}"
+    device = f"{SECURE}{DEVICE}"
     assert {"httponly", "secure", "samesite=lax"} <= {
         part.strip().lower() for part in sign_in(known).headers.get_list("set-cookie")[1].split(";")
     }
@@ -310,7 +310,7 @@ def test_no_secret_is_logged(accounts: Accounts, client: TestClient, caplog: pyt
         "my secret",
         "wrong secret",
         PASSWORD,
-        client.cookies[SECURE_COOKIE],
+        client.cookies[f"{SECURE}{COOKIE}"],
         token["authorization"].split()[1],
     ):
         assert secret not in caplog.text

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UnreadablePicture
+from silohash.base.errors import Unavailable, UnreadablePicture
 from silohash.base.types import Modality
 from silohash.service.web import pages
 from silohash.service.web.form import PAGE_HITS
@@ -296,6 +296,19 @@ def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> N
     cells = Outline(page).all("table", class_="stacked") and Outline(page).all("td")
     names = [cell["data-name"] for cell in cells if "data-name" in cell]
     assert names == ["State", "Items", "Codes", "Releases", "Model"] * 2, "shown beside the values on phones"
+
+
+def test_an_item_is_shown_although_its_silo_refuses_items_like_it(
+    backend: MadeUpBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise Unavailable("The silo north cannot be searched: Its policy does not allow it.")
+
+    monkeypatch.setattr(backend, "similar", refuse)
+    answer = client_of(backend).get("/item?silo=north&id=item-1&by=image")
+    assert answer.status_code == 200
+    assert "red shape 1" in answer.text
+    assert "Its policy does not allow it." in answer.text
 
 
 def test_items_like_an_item_come_from_all_silos(backend: MadeUpBackend) -> None:

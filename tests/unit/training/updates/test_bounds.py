@@ -12,7 +12,6 @@ import torch
 from silohash.methods.federated.shared_means import SharedMean, class_mean
 from silohash.methods.local.base import class_group
 from silohash.methods.message import Message
-from silohash.methods.traits import Traits
 from silohash.run.config.load import load_resolved
 from silohash.training.engines.port import InProcess
 from silohash.training.prepared import Prepared
@@ -95,9 +94,12 @@ def test_limits_apply_by_default_where_silos_are_real_and_updates_are_seen(
     given = prepared(
         exchange=exchange, validation=0, local={"name": "csq"}, evaluate={"validation": 0.0}, federated=limit
     )
-    found = Bounds.of(given.config, Traits(), (OWN,))
+    found, simulated = (
+        next(link for link in replace(given, announced=own).chain().links if isinstance(link, Bounds))
+        for own in ((OWN,) * 3, ())
+    )
     assert (found.largest_weight, found.norm_limit) == expected
-    assert Bounds.of(given.config, Traits(), ()).norm_limit == limit.get("norm_limit", 0)
+    assert simulated.norm_limit == limit.get("norm_limit", 0)
 
 
 def test_updates_far_longer_than_the_median_are_refused() -> None:
