@@ -149,7 +149,7 @@ def random_codes(count: int, number: int) -> Words:
 
 def write_index(folder: Path, silo: str, words: Words, digest: str) -> None:
     """Write the index of a silo, whose items have captions."""
-    folder.mkdir(parents=True)
+    folder.mkdir(mode=0o700, parents=True)
     manifest = IndexManifest(model_digest=digest, bits=BITS, modality="image", silo=silo)
     with Store.create(folder / "image.sqlite", manifest) as store:
         for begin in range(0, len(words), PART):
