@@ -132,9 +132,14 @@ def test_a_silo_of_another_version_is_named_in_the_logs_the_status_and_by_doctor
     processes.until(processes.whole, BACK_SECONDS)
     assert f"museum has silohash 9.8.7, and this process {__version__}" in (folder / "hub.log").read_text()
     assert f"The hub has silohash {__version__}, and this process 9.8.7" in (folder / "museum.log").read_text()
-    with urllib.request.urlopen(f"http://127.0.0.1:{processes.port}/api/v1/status") as answer:
-        versions = {silo["name"]: silo["version"] for silo in json.load(answer)["silos"]}
-    assert versions == {"silo-1": __version__, "silo-2": __version__, "museum": "9.8.7"}
+
+    def versions() -> dict[str, str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{processes.port}/api/v1/status") as answer:
+            return {silo["name"]: silo["version"] for silo in json.load(answer)["silos"]}
+
+    # The hub keeps summaries for a while.
+    expected = {"silo-1": __version__, "silo-2": __version__, "museum": "9.8.7"}
+    processes.until(lambda: versions() == expected, BACK_SECONDS)
     said = silohash("doctor", "--member", folder / "hub.toml")
     assert (said.code, f"has silohash 9.8.7, and the hub {__version__}" in said.out) == (1, True)
     processes.stop("museum")
