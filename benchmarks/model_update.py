@@ -41,7 +41,8 @@ from silohash.run.folder import Run
 from silohash.search.requests import SearchRequest
 from silohash.search.wire import WireBus
 from silohash.service.backends import AdoptingBackend, Backend, HubBackend
-from silohash.service.nats_bus import NatsBus, run_loop
+from silohash.service.link import run_loop
+from silohash.service.nats_bus import NatsBus
 
 SILO = "library"
 ITEMS = (20_000, 200_000)

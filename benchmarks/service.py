@@ -55,8 +55,9 @@ from silohash.search.requests import Code, SearchRequest
 from silohash.search.silos import open_node
 from silohash.search.wire import WireBus, decode_answer, encode_answer
 from silohash.service.backends import HubBackend
+from silohash.service.link import run_loop
 from silohash.service.logs import start_logging
-from silohash.service.nats_bus import NatsBus, run_loop
+from silohash.service.nats_bus import NatsBus
 from silohash.service.web.app import create_app
 
 SILOS = ("north", "south", "west")

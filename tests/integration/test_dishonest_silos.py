@@ -35,7 +35,7 @@ from nats.aio.client import Client
 from silohash.service.config import SiloConfig, read_config
 from silohash.service.envelope import SiloEnvelopes, bound_to
 from silohash.service.nats_server import Subjects
-from silohash.service.tls import tls_context
+from silohash.service.link import tls_context
 
 lie, config = sys.argv[1], read_config(Path(sys.argv[2]), SiloConfig)
 

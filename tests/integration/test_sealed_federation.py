@@ -25,7 +25,7 @@ from silohash.run.folder import Run
 from silohash.search.hits import Hits, Query
 from silohash.search.requests import StatusRequest
 from silohash.search.wire import encode_answer, encode_request
-from silohash.service.nats_bus import Link, register
+from silohash.service.link import Link, register
 from silohash.service.nats_server import Subjects
 from tests.nats import Federation, needs_nats
 from tests.ports import free_port

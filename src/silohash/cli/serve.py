@@ -228,8 +228,8 @@ def hub(
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts import accounts_beside
     from silohash.service.config import HubConfig, read_config
+    from silohash.service.link import run_loop
     from silohash.service.logs import start_logging
-    from silohash.service.nats_bus import run_loop
     from silohash.service.web.hub_process import serve_hub
     from silohash.service.web.server import listening_socket
 

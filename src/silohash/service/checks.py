@@ -14,8 +14,8 @@ from silohash.search.requests import Refusal, SiloStatus, StatusRequest
 from silohash.search.wire import WireBus
 from silohash.service.config import MISSING, REMEDY, HubConfig, SiloConfig, read_config
 from silohash.service.envelope import read_key
-from silohash.service.nats_bus import Link, NatsBus
-from silohash.service.tls import RENEW, findings
+from silohash.service.link import RENEW, Link, findings
+from silohash.service.nats_bus import NatsBus
 
 CONNECT_SECONDS = 5.0
 

@@ -27,9 +27,9 @@ from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
 from silohash.service.audit import FOLDER, AuditLog, entry_of
 from silohash.service.config import SiloConfig
+from silohash.service.link import run_loop
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
-from silohash.service.nats_bus import run_loop
 from silohash.service.silo_link import SiloLink
 
 LOOK_SECONDS = 1.0

@@ -19,8 +19,8 @@ from silohash.search.requests import Refusal
 from silohash.search.wire import MOST_ANSWER_BYTES, Responder, encode_answer
 from silohash.service.config import SiloConfig
 from silohash.service.envelope import OVERHEAD_BYTES, OpenedRequest, Rejected, RejectedError, SiloEnvelopes, bound_to
+from silohash.service.link import Link
 from silohash.service.logs import log_event
-from silohash.service.nats_bus import Link
 from silohash.service.nats_server import Subjects
 
 QUEUE = "search"

@@ -29,7 +29,7 @@ from silohash.base.errors import (
 from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts import Accounts
 from silohash.service.envelope import read_key
-from silohash.service.tls import tls_context
+from silohash.service.link import tls_context
 from tests.accounts import PASSWORD
 from tests.nats import Federation
 from tests.runs import silohash

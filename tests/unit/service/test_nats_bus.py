@@ -15,18 +15,10 @@ from silohash.search.bus import late
 from silohash.search.hits import kind_of
 from silohash.service import nats_bus
 from silohash.service.envelope import OVERHEAD_BYTES
-from silohash.service.nats_bus import (
-    LONGEST_WAIT_SECONDS,
-    NO_BUS,
-    NOT_CONNECTED,
-    Link,
-    NatsBus,
-    next_server,
-    register,
-)
+from silohash.service.link import LONGEST_WAIT_SECONDS, Link, next_server, register, tls_context
+from silohash.service.nats_bus import NO_BUS, NOT_CONNECTED, NatsBus
 from silohash.service.nats_server import Subjects
 from silohash.service.silo_link import SiloLink
-from silohash.service.tls import tls_context
 from tests.nats import Federation, needs_nats
 from tests.silos import AnswerAfterRead
 

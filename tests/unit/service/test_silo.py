@@ -18,12 +18,13 @@ from silohash.base.errors import NotARun, NotIndexed, ReadableByOthers, UserErro
 from silohash.search.policy import Policy
 from silohash.search.requests import ItemRequest
 from silohash.search.wire import encode_request
-from silohash.service import nats_bus
+from silohash.service import link
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.config import ItemsSettings
 from silohash.service.items.change import ModelChange
 from silohash.service.items.scan import Record
-from silohash.service.nats_bus import NOT_CONNECTED, NatsBus, run_loop
+from silohash.service.link import run_loop
+from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
 from silohash.service.silo import open_models, responder, run_silo
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
@@ -198,7 +199,7 @@ async def note_loop(loops: list[asyncio.AbstractEventLoop]) -> None:
 @pytest.mark.parametrize("installed", [True, False])
 def test_the_loop_is_that_of_uvloop_where_it_is_installed(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     uvloop = pytest.importorskip("uvloop")
-    monkeypatch.setattr(nats_bus, "installed", lambda _: installed)
+    monkeypatch.setattr(link, "installed", lambda _: installed)
     loops: list[asyncio.AbstractEventLoop] = []
     run_loop(note_loop(loops))
     assert isinstance(loops[0], uvloop.Loop) == installed

@@ -20,7 +20,8 @@ from silohash.search.requests import Refusal
 from silohash.search.wire import MOST_ANSWER_BYTES, decode_answer
 from silohash.service import nats_bus
 from silohash.service.envelope import OVERHEAD_BYTES, HubEnvelopes, new_key
-from silohash.service.nats_bus import UNSEALED, NatsBus, register
+from silohash.service.link import register
+from silohash.service.nats_bus import UNSEALED, NatsBus
 from silohash.service.nats_server import Subjects
 from silohash.service.silo_link import SiloLink
 from tests.nats import Federation, needs_nats

@@ -14,7 +14,7 @@ import pytest
 
 from silohash.base.errors import NotARun
 from silohash.service.config import HubConfig
-from silohash.service.nats_bus import run_loop
+from silohash.service.link import run_loop
 from silohash.service.web import hub_process
 from silohash.service.web.hub_process import serve_hub
 from tests.nats import Federation, needs_nats

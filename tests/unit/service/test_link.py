@@ -15,8 +15,8 @@ from nats.errors import Error as NatsError
 from silohash.base import certificates
 from silohash.base.certificates import AUTHORITY, Authority, new_key
 from silohash.base.errors import DamagedFile, MissingFile, ReadableByOthers
+from silohash.service.link import tls_context
 from silohash.service.nats_bus import NO_BUS, NatsBus
-from silohash.service.tls import tls_context
 from tests.nats import Federation, needs_nats
 
 pytestmark = needs_nats
