@@ -10,7 +10,7 @@ import pytest
 
 from silohash.api.runs import open_run
 from silohash.run.config.toml import to_toml
-from silohash.search.node import CONTENT_REFUSED
+from silohash.search.policy import CONTENT_REFUSED
 from tests.nats import needs_nats
 from tests.processes import Processes, federation_of
 from tests.regions import matching_config, write_region_set

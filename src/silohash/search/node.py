@@ -23,7 +23,7 @@ from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
-from silohash.search.policy import SIMILAR_REFUSED, Approvals, Policy, Quota
+from silohash.search.policy import CONTENT_REFUSED, SIMILAR_REFUSED, Approvals, Policy, Quota
 from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ T = TypeVar("T")
 QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
 
-CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
 
 ATTEMPTS = 3
 """Number of times a query is tried, if items are removed while it is answered."""
@@ -76,7 +75,7 @@ class SiloNode:
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
         self._ledger = ledger or (Ledger() if self.policy.needs_ledger else None)
         self._released = frozenset(self.policy.fields)
-        self._alterations = self.policy.alterations
+        self._alterations, self._refused_sources = self.policy.alterations, self.policy.refused_sources
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
         self._backend = backend
         self._prepared = prepared
@@ -358,7 +357,8 @@ class SiloNode:
             raise NotPermitted("Its policy does not release labels, so a search cannot filter by them.")
         if query.radius_bits is not None and self.policy.rank_only:
             raise NotPermitted("Its policy does not release distances, so a search cannot limit them.")
-        self.policy.check_source(query.source)
+        if query.source in self._refused_sources:
+            raise NotPermitted(self._refused_sources[query.source])
         indexes, reasons = self._usable(modalities_of(query.target), query)
         searched = " and ".join(f"{modality}s" for modality in indexes)
         return indexes, [

@@ -23,7 +23,6 @@ from silohash.base.errors import (
     InvalidFile,
     LimitReached,
     NoEffect,
-    NotPermitted,
     OutOfRange,
     UnknownName,
     UnknownOption,
@@ -43,6 +42,8 @@ Alteration: TypeAlias = Literal["rounded", "noised", "ranks"]
 """What a silo did to its distances: rounded them, measured them to noised codes, or released ranks only."""
 
 SIMILAR_REFUSED = "Its policy does not allow searching for items like an item."
+CODES_REFUSED = "Its policy allows searches with texts and pictures only, not with codes or vectors."
+CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
 MINUTE_SECONDS = 60
 DAY_SECONDS = 86_400
 
@@ -148,16 +149,11 @@ class Policy:
         """Whether the silo needs a secret, or remembers queries (`silohash.search.ledger`)."""
         return self.rank_only or self.code_noise > 0 or self.max_near_queries is not None
 
-    def check_source(self, source: Source | None) -> None:
-        """Check what a query was made from, as the hub states it; None if it does not.
-
-        Raises:
-            NotPermitted: If the policy does not allow such queries.
-        """
-        if not self.accept_codes and source in (None, "code", "vector"):
-            raise NotPermitted("Its policy allows searches with texts and pictures only, not with codes or vectors.")
-        if not self.similar and source == "item":
-            raise NotPermitted(SIMILAR_REFUSED)
+    @property
+    def refused_sources(self) -> dict[Source | None, str]:
+        """Maps what a query must not be made from, as the hub states it, to the reason; None stands for no statement."""
+        items = {} if self.similar else {"item": SIMILAR_REFUSED}
+        return items if self.accept_codes else items | dict.fromkeys((None, "code", "vector"), CODES_REFUSED)
 
     def released(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of an item's payload that may be released.

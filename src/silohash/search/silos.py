@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from silohash.base.errors import InvalidName, NotIndexed, UserError
-from silohash.base.files import read_json
+from silohash.base.files import check_private, read_json
 from silohash.base.locks import locked_run
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.config import installed_backend, read_index_config
@@ -80,21 +80,30 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
 
 
 def open_node(
-    folder: Path, silo: str, policy: Policy | None = None, *, backend: Backend | None = None, run: Run | None = None
+    folder: Path,
+    silo: str,
+    policy: Policy | None = None,
+    *,
+    backend: Backend | None = None,
+    run: Run | None = None,
+    private: bool = False,
 ) -> SiloNode:
     """Open the index of one silo for many queries. The indexes of other silos need not be in the folder.
 
     The policy and the backend are by default those of `open_nodes`. If the policy accepts the words and regions of queries,
-    the model of the run with the index folder scores items. Without a run, codes only are compared.
+    the model of the run with the index folder scores items. Without a run, codes only are compared. A ``private`` index is
+    one that others must not be able to read.
 
     Raises:
-        UserError: If the silo is not indexed, the policy is not valid, the backend is not installed, or scoring needs torch
-            and it is not installed.
+        UserError: If the silo is not indexed, others can read its private index, the policy is not valid, the backend is not
+            installed, or scoring needs torch and it is not installed.
     """
     backend = _checked_backend(backend, folder)
     existing = _index_files(folder).get(silo, {})
     if not existing:
         raise NotIndexed(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
+    if private:
+        check_private(folder / silo)
     policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
     node = _node(folder / silo, existing, _expected_silos(folder), policy, backend, prepared=True)
     node.prepare()

@@ -33,7 +33,7 @@ from silohash.run.folder import Run
 from silohash.search.bus import Bus, now
 from silohash.search.federation import Encode, Encoded, Federation
 from silohash.search.hits import Hits, SearchOptions, kind_of
-from silohash.search.node import CONTENT_REFUSED
+from silohash.search.policy import CONTENT_REFUSED
 from silohash.search.requests import FederationStatus, Item, SearchRequest, SiloStatus
 from silohash.search.silos import RunSearch, open_nodes
 from silohash.service.config import HubConfig

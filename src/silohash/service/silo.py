@@ -15,13 +15,12 @@ from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
 from silohash.base.errors import AuditFailed, UserError
-from silohash.base.files import check_private
 from silohash.base.optional import require
 from silohash.index.listing import is_indexed
 from silohash.run.folder import Run
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
-from silohash.search.policy import Policy, policy_of, read_policy
+from silohash.search.policy import policy_of, read_policy
 from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
@@ -55,22 +54,15 @@ def open_models(config: SiloConfig) -> SiloModels:
     run, following = Run.open(config.run), None if config.next_run is None else Run.open(config.next_run)
     is_finished = following is not None and is_indexed(following.index_folder, silo)
     if following is not None and is_finished and not is_indexed(run.index_folder, silo):
-        return SiloModels(_open_private(following, silo, policy))
+        return SiloModels(open_node(following.index_folder, silo, policy, run=following, private=True))
     if config.items is not None:
         from silohash.service.items.indexer import prepare_index
 
         prepare_index(run, silo)
-    models = SiloModels(_open_private(run, silo, policy))
+    models = SiloModels(open_node(run.index_folder, silo, policy, run=run, private=True))
     if following is not None and is_finished:
-        models.add(_open_private(following, silo, policy))
+        models.add(open_node(following.index_folder, silo, policy, run=following, private=True))
     return models
-
-
-def _open_private(run: Run, silo: str, policy: Policy) -> SiloNode:
-    """Open the index of a silo, which others must not be able to read."""
-    if (folder := run.index_folder / silo).is_dir():
-        check_private(folder)
-    return open_node(run.index_folder, silo, policy, run=run)
 
 
 def run_silo(

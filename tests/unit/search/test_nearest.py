@@ -14,9 +14,8 @@ from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.merge import merge
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
-from silohash.search.node import CONTENT_REFUSED
 from silohash.search.order import tie_order
-from silohash.search.policy import Policy
+from silohash.search.policy import CONTENT_REFUSED, Policy
 from tests.silos import ask, made_up_codes, made_up_node, query_of
 
 BITS = 8

@@ -25,8 +25,8 @@ from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.merge import WAITING
-from silohash.search.node import CONTENT_REFUSED, SiloNode
-from silohash.search.policy import Policy
+from silohash.search.node import SiloNode
+from silohash.search.policy import CONTENT_REFUSED, Policy
 from silohash.search.requests import Code, SearchRequest, SiloStatus
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
