@@ -138,6 +138,9 @@ def test_what_the_model_does_not_take_is_not_offered(browser: Any, inputs: tuple
             assert page.locator("#q").is_disabled()
             page.click("#results .card a >> nth=0")
             page.wait_for_url("**/item?*")
+            assert not page.locator(".card").count(), "the code of the item is only sent if asked for"
+            page.click("a[href*='by=']")
+            page.wait_for_url("**by=*")
             assert page.locator(".card").count()
     assert all(isinstance(getattr(request, "value", ""), str) for request in backend.requests)
     assert faults == []

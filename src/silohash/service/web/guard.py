@@ -143,10 +143,10 @@ class _Body:
 
     async def receive(self) -> Message:
         """Return the next part of the body, or what follows it."""
+        if not self.unread:  # a response with a file waits for the end of the connection this way
+            return await self._receive()
         if not self._deadline:
             await self._begin()
-        if not self.unread:
-            return await self._receive()
         try:
             async with asyncio.timeout_at(self._deadline + self._received / LEAST_BYTES_PER_SECOND):
                 message = await self._receive()
