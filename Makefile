@@ -42,8 +42,10 @@ test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
 test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or whole_run or shared_data)" tests/unit tests/docs
 
+# make SLOW="tests/contract tests/parity" test-slow runs those of some folders.
+SLOW ?= tests
 test-slow: $(STAMP) ## run the tests that make test leaves out
-	$(BIN)/python -m pytest $(PARALLEL) -m slow --timeout=1800
+	$(BIN)/python -m pytest $(PARALLEL) -m slow --timeout=1800 $(SLOW)
 
 test-all: $(STAMP) ## run every test, including the slow ones, with more examples of each property
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800 --hypothesis-profile=thorough
