@@ -152,8 +152,9 @@ class Policy:
     @property
     def refused_sources(self) -> dict[Source | None, str]:
         """Maps what a query must not be made from, as the hub states it, to the reason; None stands for no statement."""
-        items = {} if self.similar else {"item": SIMILAR_REFUSED}
-        return items if self.accept_codes else items | dict.fromkeys((None, "code", "vector"), CODES_REFUSED)
+        items: dict[Source | None, str] = {} if self.similar else {"item": SIMILAR_REFUSED}
+        codes: tuple[Source | None, ...] = () if self.accept_codes else (None, "code", "vector")
+        return items | dict.fromkeys(codes, CODES_REFUSED)
 
     def released(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of an item's payload that may be released.
