@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,6 +81,19 @@ class Processes:
 
 
 @contextmanager
+def all_started(processes: Processes, silos: Sequence[str]) -> Iterator[Processes]:
+    """Yields the processes of a federation once all silos and the hub have started, and stops those that still run."""
+    try:
+        for name in (*silos, "hub"):
+            processes.start(name)
+        processes.until(processes.whole, STARTED_SECONDS)
+        yield processes
+    finally:
+        for name in list(processes.running):
+            processes.stop(name)
+
+
+@contextmanager
 def federation_of(
     run: Path, folder: Path, *silos: str, policies: Mapping[str, str] | None = None, text: str = "red square",
     deadline_seconds: float = 60.0,
@@ -103,13 +116,6 @@ def federation_of(
     for name, policy in (policies or {}).items():
         (copies[name] / "policies").mkdir()
         (copies[name] / "policies" / f"{name}.toml").write_text(policy)
-    with Federation(folder, *silos, run=copies["hub"], runs=copies, deadline_seconds=deadline_seconds) as federation:
-        started = Processes(federation, text)
-        try:
-            for name in (*silos, "hub"):
-                started.start(name)
-            started.until(started.whole, STARTED_SECONDS)
-            yield started
-        finally:
-            for name in list(started.running):
-                started.stop(name)
+    federation = Federation(folder, *silos, run=copies["hub"], runs=copies, deadline_seconds=deadline_seconds)
+    with federation, all_started(Processes(federation, text), silos) as started:
+        yield started

@@ -29,7 +29,7 @@ from silohash.service.link import Link, register
 from silohash.service.nats_server import Subjects
 from tests.nats import Federation, needs_nats
 from tests.ports import free_port
-from tests.processes import STARTED_SECONDS, Processes
+from tests.processes import Processes, all_started
 from tests.served import served_run
 
 pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
@@ -90,16 +90,8 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     watched = Watched(served_run(tmp_path_factory.mktemp("trained")), tmp_path_factory.mktemp("federation"))
-    processes = watched.processes
-    with watched.federation:
-        try:
-            for name in (*SILOS, "hub"):
-                processes.start(name)
-            processes.until(processes.whole, STARTED_SECONDS)
-            yield watched
-        finally:
-            for name in list(processes.running):
-                processes.stop(name)
+    with watched.federation, all_started(watched.processes, SILOS):
+        yield watched
 
 
 class Eavesdropper:
