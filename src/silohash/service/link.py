@@ -230,6 +230,8 @@ def findings(settings: BusSettings) -> list[Finding]:
 def explained(error: Exception, settings: BusSettings) -> str:
     """Return what an error of a member's connection means. The cause that the member's own files show comes first."""
     text = str(error) or type(error).__name__
+    if isinstance(error, ConnectionRefusedError):
+        return f"Nothing answers at {' or '.join(settings.servers)}. Start the NATS server, or correct [bus] servers."
     ended = isinstance(error, ConnectionResetError | BrokenPipeError) or "authorization violation" in text.lower()
     if not ended and not isinstance(error, ssl.SSLError):
         return text

@@ -18,6 +18,7 @@ from silohash.base.errors import DamagedFile, MissingFile, ReadableByOthers
 from silohash.service.link import tls_context
 from silohash.service.nats_bus import NO_BUS, NatsBus
 from tests.nats import Federation, needs_nats
+from tests.ports import free_port
 
 pytestmark = needs_nats
 
@@ -128,6 +129,11 @@ def test_certificates_are_checked(federation, tmp_path):
             tls_context(federation.hub.bus.model_copy(update={name: tmp_path / "text.pem"}))
     with pytest.raises(DamagedFile, match=r"north\.key that belongs to the certificate"):
         tls_context(federation.hub.bus.model_copy(update={"key": federation.folder / "north.key"}))
+
+
+def test_a_server_that_is_not_running_is_named(federation):
+    address = f"tls://127.0.0.1:{free_port()}"
+    assert f"Nothing answers at {address}. Start" in problem_of(federation, servers=(address,))
 
 
 def test_a_key_that_others_can_read_is_refused(federation, tmp_path):
