@@ -92,6 +92,7 @@ PACKAGES = {
     "schemathesis": Row(f"{TOOL}; reports nothing"),
     "scikit-learn": Row("downloads example data on request only", "training"),
     "scipy": Row("downloads example data on request only", "training"),
+    "snowballstemmer": Row(NOTHING, "training"),
     "sqlalchemy": Row(NOTHING, "study"),
     "starlette": Row(NOTHING, "page"),
     "tenseal": Row(NOTHING, "exchange"),

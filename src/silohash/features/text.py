@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import UNICODE, WORDS, Analysis, analyze, default_analysis, parsed_analysis
 from silohash.base.errors import (
     ArchiveUnsuitable,
     OutOfRange,
@@ -70,7 +71,7 @@ class BagOfWords:
     weighting: str = "tfidf"
     vocabulary: tuple[str, ...] | None = None
     log_tf: bool = False
-    rule: WordRule = field(default_factory=WordRule)
+    rule: WordRule = field(default_factory=lambda: WordRule(analysis=WORDS))
     min_texts: int = 1
     summed: Arrays | None = None
     _column_of: Mapping[str, int] | None = field(default=None, init=False, repr=False)
@@ -80,6 +81,7 @@ class BagOfWords:
     """Options that are those of `WordRule`."""
     options: ClassVar[Mapping[str, Any]] = {
         "buckets": 2048, "vocabulary": None, "log_tf": False, **dict.fromkeys(switches, False), "min_texts": 1,
+        "analysis": None, "languages": None,
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -108,12 +110,18 @@ class BagOfWords:
         """
         check_texts(kind, modality, column)
         check_switches(options, "log_tf", *cls.switches)
-        return cls._of({**options, "kind": kind, "vocabulary": _read_vocabulary(options["vocabulary"])})
+        analysis = _chosen_analysis(options["analysis"], options["languages"], texts_of(column).tolist())
+        words = _read_vocabulary(options["vocabulary"])
+        if words is not None and analysis != WORDS:  # columns stand for terms
+            words = tuple(dict.fromkeys(term for word in words for term in analyze(word, analysis)))
+        return cls._of({**options, "kind": kind, "vocabulary": words, "analysis": asdict(analysis)})
 
     @classmethod
     def _of(cls, given: Mapping[str, Any]) -> BagOfWords:
         """Return the unfitted featurizer with the given settings."""
-        rule = WordRule(*(given[name] for name in cls.switches))
+        named = given.get("analysis") or asdict(WORDS)
+        analysis = Analysis(named["name"], named["version"], tuple(named["languages"]))
+        rule = WordRule(analysis=analysis, **{name: given[name] for name in cls.switches})
         words = None if given["vocabulary"] is None else tuple(given["vocabulary"])
         return cls(given["buckets"], given["kind"], words, given["log_tf"], rule, given.get("min_texts", 1))
 
@@ -217,6 +225,8 @@ class BagOfWords:
             "vocabulary": None if self.vocabulary is None else list(self.vocabulary), "log_tf": self.log_tf,
         }  # fmt: skip
         about |= asdict(self.rule) | ({"min_texts": self.min_texts} if self.min_texts > 1 else {})
+        if self.rule.analysis == WORDS:  # as models were stored before they named their analysis
+            del about["analysis"]
         return dict(self.summed or {}), about
 
     @classmethod
@@ -309,6 +319,19 @@ def no_known_word(text: str, words: QueryWords) -> str:
         )
     listed = ", ".join(words.unknown[:MOST_NAMED])
     return f"No training text held any of the words of the query: {listed}. Use other words."
+
+
+def _chosen_analysis(name: object, languages: object, texts: list[str]) -> Analysis:
+    """Return the analysis that the options name, or that of an archive if they do not."""
+    if name is None and languages is None:
+        return default_analysis(texts)
+    name, codes = str(UNICODE) if name is None else name, [] if languages is None else languages
+    if not isinstance(name, str) or not isinstance(codes, list | tuple) or not all(isinstance(c, str) for c in codes):
+        raise WrongType(
+            f'[features] analysis is {name!r} and languages is {languages!r}; they must be a name such as "unicode-1" and '
+            'a list of codes such as ["en", "fr"].'
+        )
+    return parsed_analysis(name, tuple(codes))
 
 
 def _read_vocabulary(vocabulary: object) -> tuple[str, ...] | None:

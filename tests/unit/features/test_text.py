@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.analysis import WORDS
 from silohash.base.errors import (
     ArchiveUnsuitable,
     MissingFile,
@@ -51,7 +52,7 @@ def test_tfidf_against_a_loop(log_tf):
     for row, text in enumerate(TEXTS):
         expected = []
         for word in words:
-            count = WordRule().words(str(text)).count(word)
+            count = WordRule(analysis=WORDS).words(str(text)).count(word)
             damped = (1 + math.log(count) if count else 0) if log_tf else count
             expected.append(damped * (math.log((1 + 4) / (1 + frequency[word])) + 1))
         length = math.hypot(*expected) or 1.0
@@ -63,7 +64,7 @@ def test_buckets_hold_what_their_words_hold():
     found = bag.transform(TEXTS, ALL)
     for row, text in enumerate(TEXTS):
         expected = np.zeros(64)
-        for word in WordRule().words(str(text)):
+        for word in WordRule(analysis=WORDS).words(str(text)):
             expected[bucket_of(word, 64)] += 1
         np.testing.assert_array_equal(found[row], expected)
 
@@ -105,7 +106,7 @@ GIVEN = BagOfWords(vocabulary=("red", "zebra", "night"))
 
 
 def test_words_of_the_training_texts_are_kept_as_digests():
-    rule = WordRule()
+    rule = WordRule(analysis=WORDS)
     words = {word for text in TEXTS for word in rule.words(str(text))}
     kept = HASHED.statistics(TEXTS, ALL)["word_digests"]
     assert kept.tolist() == sorted(digest_of(word) for word in words)
@@ -184,9 +185,9 @@ def stored_texts(folder: Path, column: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "column", "rule"),
     [
-        ("coco18", "caption", WordRule()),
-        ("fashion", "title", WordRule()),
-        ("nlvr-graphs", "sentence", WordRule(numbers=True, single_letters=True, common_words=True)),
+        ("coco18", "caption", WordRule(analysis=WORDS)),
+        ("fashion", "title", WordRule(analysis=WORDS)),
+        ("nlvr-graphs", "sentence", WordRule(numbers=True, single_letters=True, common_words=True, analysis=WORDS)),
     ],
 )
 def test_the_counts_that_come_with_the_real_data(shared_data, name, column, rule):
@@ -209,10 +210,10 @@ def test_the_least_number_of_texts_is_an_integer_of_at_least_1(least):
 def test_defaults():
     bag = BagOfWords()
     assert (bag.buckets, bag.weighting, bag.vocabulary, bag.log_tf) == (2048, "tfidf", None, False)
-    assert bag.rule == WordRule(numbers=False, single_letters=False, common_words=False)
+    assert bag.rule == WordRule(numbers=False, single_letters=False, common_words=False, analysis=WORDS)
     assert bag.shape == (2048,)
     switches = ("log_tf", "numbers", "single_letters", "common_words")
-    others = {"buckets": 2048, "vocabulary": None, "min_texts": 1}
+    others = {"buckets": 2048, "vocabulary": None, "min_texts": 1, "analysis": None, "languages": None}
     assert BagOfWords.options == others | dict.fromkeys(switches, False)
 
 
@@ -236,7 +237,7 @@ OPTIONS = {**BagOfWords.options, "buckets": 16}
 @pytest.mark.parametrize("switch", ["numbers", "single_letters", "common_words"])
 def test_each_switch_sets_its_own_rule(switch):
     bag = BagOfWords.make("count", "text", TEXTS, {**OPTIONS, switch: True})
-    assert bag.rule == WordRule(**{switch: True})
+    assert bag.rule == WordRule(**{switch: True}, analysis=WORDS)
     assert (bag.log_tf, bag.kind, bag.buckets) == (False, "count", 16)
     again = BagOfWords.from_state(*bag.state())
     assert (again.rule, again.kind, again.shape, again.summed) == (bag.rule, "count", (16,), None)

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from silohash.features.words import COMMON_WORDS, WordRule, bucket_of
+from silohash.base.analysis import COMMON_WORDS, WORDS
+from silohash.features.words import WordRule, bucket_of
 
 
 @pytest.mark.parametrize(
@@ -23,20 +24,25 @@ from silohash.features.words import COMMON_WORDS, WordRule, bucket_of
     ],
 )
 def test_words(text, words):
-    assert WordRule().words(text) == words
+    assert WordRule(analysis=WORDS).words(text) == words
 
 
 def test_what_else_can_be_kept():
     text = "the letter a has 2 of 44 x2"
-    assert WordRule(numbers=True).words(text) == ["letter", "44"]
-    assert WordRule(single_letters=True).words(text) == ["letter", "a", "x"]
-    everything = WordRule(numbers=True, single_letters=True, common_words=True).words(text)
+    assert WordRule(numbers=True, analysis=WORDS).words(text) == ["letter", "44"]
+    assert WordRule(single_letters=True, analysis=WORDS).words(text) == ["letter", "a", "x"]
+    everything = WordRule(numbers=True, single_letters=True, common_words=True, analysis=WORDS).words(text)
     assert everything == ["the", "letter", "a", "has", "2", "of", "44", "x", "2"]
 
 
 def test_one_letter_is_kept_for_its_own_sake():
     assert "a" in COMMON_WORDS
-    assert WordRule(single_letters=True).words("latin small letter a") == ["latin", "small", "letter", "a"]
+    assert WordRule(single_letters=True, analysis=WORDS).words("latin small letter a") == [
+        "latin",
+        "small",
+        "letter",
+        "a",
+    ]
 
 
 @pytest.mark.whole_run
