@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from silohash.features.nodes.regions import BOX
 from silohash.features.nodes.word_ids import UNPARSED
+from silohash.models.dropout import Dropout
 from silohash.models.specs import TowerSpec
 
 INITIAL_WORD = 0.1
@@ -141,7 +142,7 @@ class RegionEncoder(nn.Module):
     def __init__(self, spec: TowerSpec, *, normalize: bool = True) -> None:
         super().__init__()
         self.normalize = normalize
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.project = xavier_linear(spec.shape[1] - BOX, spec.hidden)
 
     def forward(self, regions: Tensor) -> Nodes:
@@ -191,7 +192,7 @@ class WordEncoder(nn.Module):
     def __init__(self, spec: TowerSpec, *, word_width: int = 300, normalize: bool = True) -> None:
         super().__init__()
         self.normalize = normalize
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.words = WordTable(spec, word_width)
         if self.words.learned:
             nn.init.uniform_(self.words.weight, -INITIAL_WORD, INITIAL_WORD)

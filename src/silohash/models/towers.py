@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from silohash.base.errors import UnsuitableFeatures
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays
 from silohash.models.backbones import PublishedTower, rectified_layers
+from silohash.models.dropout import Dropout
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 
 Part: TypeAlias = Literal["feature", "logit", "code", "projection"]
@@ -25,7 +26,7 @@ Part: TypeAlias = Literal["feature", "logit", "code", "projection"]
 def mlp(spec: TowerSpec) -> nn.Module:
     """Return a network with one hidden layer, or with further ones before it, ``(B, D) -> (B, hidden)``."""
     layers = rectified_layers((spec.shape[0], *spec.layers, spec.hidden))
-    return nn.Sequential(*layers, nn.Dropout(spec.dropout))
+    return nn.Sequential(*layers, Dropout(spec.dropout))
 
 
 def conv(spec: TowerSpec) -> nn.Module:
@@ -49,7 +50,7 @@ def conv(spec: TowerSpec) -> nn.Module:
     while max(height, width) > 4:
         layers += [nn.Conv2d(maps, 2 * maps, 3, stride=2, padding=1), nn.ReLU()]
         height, width, maps = (height + 1) // 2, (width + 1) // 2, 2 * maps
-    layers += [nn.Flatten(), nn.Linear(maps * height * width, spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout)]
+    layers += [nn.Flatten(), nn.Linear(maps * height * width, spec.hidden), nn.ReLU(), Dropout(spec.dropout)]
     return nn.Sequential(*layers)
 
 
@@ -64,7 +65,7 @@ def tokens(spec: TowerSpec) -> nn.Module:
     Vectors that already have this width are passed on. Only local methods that take tokens have such towers.
     """
     width = spec.shape[-1]
-    return nn.Sequential(*(() if width == spec.hidden else (nn.Linear(width, spec.hidden),)), nn.Dropout(spec.dropout))
+    return nn.Sequential(*(() if width == spec.hidden else (nn.Linear(width, spec.hidden),)), Dropout(spec.dropout))
 
 
 class AnchorKernel(nn.Module):
@@ -126,7 +127,7 @@ class Tower(nn.Module):
     def projected(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the outputs of the backbone before its final dropout, if it has one, and after it, both ``(B, H)``."""
         values = inputs * self.scale if self.scale != 1.0 else inputs
-        if not isinstance(self.backbone, nn.Sequential) or not isinstance(self.backbone[-1], nn.Dropout):
+        if not isinstance(self.backbone, nn.Sequential) or not isinstance(self.backbone[-1], Dropout):
             feature: Tensor = self.backbone(values)
             return feature, feature
         *layers, dropout = self.backbone

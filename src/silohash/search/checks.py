@@ -51,7 +51,7 @@ READING_SHARE, BURST_SECONDS = 1 / 3, 2.0
 """Share of the hub's time that reading the answers of one silo may take, after a first burst."""
 
 _Stated: TypeAlias = tuple[int, int, int]
-"""The code of a query as an integer, the stated distance of an item, and by how much the true one may exceed it."""
+"""The code of a query as an integer, the least possible distance of an item, and by how much the true one may exceed it."""
 
 
 class Distances:
@@ -96,10 +96,10 @@ class Distances:
 
 def _page(query: Query, hits: Hits, modality: Modality) -> dict[str, _Stated]:
     """Return what hits state of the codes of a modality, by the ids of the items."""
-    code, rounded = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits - 1
+    code, step = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits
     wanted, most = modalities_of(query.target), min(query.reach, MOST_REMEMBERED)
     return {
-        name: (code, distance, rounded)
+        name: (code, distance // step * step, step - 1)
         for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False)
         if distance is not None and modality in (found or wanted) and len(name) <= LONGEST_ID
     }

@@ -301,7 +301,7 @@ class Hits:
             several silos scored with the same model, the number of their items with a higher score is divided by the number
             of these silos. None if items are ordered by distance or by score.
         scores: The score of each item, in descending order; None if silos compared codes only.
-        step_bits: The silo rounded the distances down to multiples of this.
+        step_bits: The silo rounded the distances to the middle of steps of this many bits, beginning at 0.
         edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.

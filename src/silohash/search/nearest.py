@@ -80,8 +80,8 @@ def nearest_items(
         query: The code to search for, the label to filter by, and the key of the order among equals.
         k: Number of items.
         radius_bits: Maximum distance of an item; None for no limit.
-        step_bits: Distances are rounded down to a multiple of this before items are ordered, so that neither the order nor
-            the choice of the items reveals more.
+        step_bits: Distances are replaced by the middle of their step of this many bits before items are ordered, so that
+            neither the order nor the choice of the items reveals more.
 
     Returns:
         The items, and a mapping from the distance of the last item to the number of items left out there. It is empty if
@@ -98,10 +98,8 @@ def nearest_items(
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
         near = {name: _rounded(loaded, query, limit_bits, step_bits) for name, loaded in indexes.items()}
-    for name, (keys, distances) in near.items():
-        inside = distances <= limit_bits
-        if not inside.all():
-            near[name] = keys[inside], distances[inside]
+    else:
+        near = {name: _inside(*found, limit_bits) for name, found in near.items()}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
         return _of_one_index(name, loaded, *near[name], query.tie_key, k)
@@ -109,9 +107,19 @@ def nearest_items(
 
 
 def _rounded(loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int) -> tuple[Keys, Distances]:
-    """Return the keys of all codes of a modality within a limit, and their distances rounded down by a step."""
+    """Return the keys of all codes of a modality within a limit, and their distances rounded to the middle of a step.
+
+    Rounding down would put the silo before all that state exact distances. No distance is stated beyond the query's radius.
+    """
     keys, distances = loaded.within(query.words, limit_bits, query.label)
-    return keys, distances // np.int32(step_bits) * np.int32(step_bits)
+    step, most = np.int32(step_bits), query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
+    return keys, np.minimum(distances // step * step + (step - 1) // 2, np.int32(most))
+
+
+def _inside(keys: Keys, distances: Distances, limit_bits: int) -> tuple[Keys, Distances]:
+    """Return the keys and distances of the codes within a limit."""
+    inside = distances <= limit_bits
+    return (keys, distances) if inside.all() else (keys[inside], distances[inside])
 
 
 def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int | None) -> int:

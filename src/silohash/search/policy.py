@@ -57,7 +57,8 @@ class Policy:
         max_distance_bits: Maximum distance of an item that is released, at least 0; None for no limit.
         fields: Released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
         modalities: Modalities whose index may be searched. If empty, the silo does not answer queries.
-        distance_step_bits: Released distances are rounded down to a multiple of this, at least 1. At 1 they are exact.
+        distance_step_bits: Released distances are rounded to the middle of steps of this many bits, at least 1. At 4, the
+            distances 0 to 3 become 1, and 4 to 7 become 5. At 1 they are exact.
         max_queries_per_minute: Maximum number of queries per asker and minute, at least 1; None for no limit.
         max_queries_per_day: Maximum number of queries per asker and day, at least 1; None for no limit.
         approve: File with the ids of the items that may be released, one per line. Others are withheld and only counted.
@@ -172,7 +173,7 @@ class Policy:
         return min(limits, default=None)
 
     def _widened(self, radius_bits: int | None) -> int | None:
-        """Return the largest distance that is rounded down to at most a radius, so that a radius reveals no more."""
+        """Return the largest distance in the step of a radius, so that a radius reveals no more."""
         step = self.distance_step_bits
         return None if radius_bits is None else radius_bits // step * step + step - 1
 

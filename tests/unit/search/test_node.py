@@ -337,7 +337,7 @@ def test_a_silo_on_a_server_is_asked_in_a_thread_of_its_own() -> None:
 def test_rounded_distances_order_and_choose_the_items(tmp_path):
     node = node_at(tmp_path, [0, 1, 2, 3, 4, 5, 6, 7], Policy(distance_step_bits=4))
     hits = node.answer(query_of(ZERO, BITS, k=8))
-    assert hits.distances == (0, 0, 0, 0, 4, 4, 4, 4)
+    assert hits.distances == (1, 1, 1, 1, 5, 5, 5, 5)
     order = tie_order(["north"] * 8, list(map(str, range(8))), b"")
     expected = [*sorted(range(4), key=lambda row: order[row]), *sorted(range(4, 8), key=lambda row: order[row])]
     assert hits.ids == tuple(map(str, expected))
@@ -361,9 +361,14 @@ def test_rounded_distances_of_items_with_two_codes(tmp_path):
     assert hits == {"a": 0, "b": 2, "d": 2}
 
 
+def test_a_silo_that_rounds_by_the_whole_code_is_not_before_others(tmp_path):
+    hits = node_at(tmp_path, [3, 9], Policy(distance_step_bits=BITS)).answer(query_of(ZERO, BITS, k=2))
+    assert hits.distances == ((BITS - 1) // 2,) * 2
+
+
 def test_the_limit_of_the_policy_is_that_of_exact_distances(tmp_path):
     node = node_at(tmp_path, [0, 4, 5, 6], Policy(distance_step_bits=4, max_distance_bits=5))
-    assert node.answer(query_of(ZERO, BITS, k=9)).distances == (0, 4, 4)
+    assert node.answer(query_of(ZERO, BITS, k=9)).distances == (1, 5, 5)
 
 
 def test_items_that_are_not_approved_are_withheld_and_counted(tmp_path):

@@ -27,6 +27,7 @@ from silohash.features.nodes.regions import BOX
 from silohash.methods.local.matching.attention import Direction
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.scan import SCANNet, SCANParams
+from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, WordEncoder, split_regions, xavier_linear
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -82,7 +83,7 @@ class PlacedRegions(nn.Module):
     def __init__(self, spec: TowerSpec, width: int) -> None:
         super().__init__()
         features = spec.shape[1] - BOX
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.cells = nn.Embedding(SIDE * SIDE + 1, width, padding_idx=0)
         self.ask = nn.Linear(features, width)
         self.project = xavier_linear(features + width, spec.hidden)

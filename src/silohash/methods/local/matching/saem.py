@@ -35,6 +35,7 @@ from silohash.methods.local.matching.base import (
     one_node,
     towers_of,
 )
+from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -151,7 +152,7 @@ class Convolutions(nn.Module):
     def __init__(self, width: int, channels: int, out: int, dropout: float) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(nn.Conv1d(width, channels, size) for size in CONVOLUTIONS)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.project = nn.Linear(channels * len(CONVOLUTIONS), out)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ class WordConvolutions(nn.Module):
 
     def __init__(self, spec: TowerSpec, params: VectorParams) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.words = WordTable(spec, params.word_width)
         self.convolutions = Convolutions(self.words.width, params.channels, spec.hidden, spec.dropout)
 

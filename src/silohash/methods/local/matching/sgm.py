@@ -27,6 +27,7 @@ from silohash.base.types import MethodCard
 from silohash.features.nodes.regions import BOX
 from silohash.methods.local.matching.attention import affinities, chunked, fragments, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
+from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, WordEncoder, split_regions
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -102,7 +103,7 @@ class SceneGraph(nn.Module):
     def __init__(self, spec: TowerSpec, neighbors: int) -> None:
         super().__init__()
         self.neighbors = neighbors
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.enter = nn.Linear(spec.shape[1] - BOX, spec.hidden)
         self.predicate = nn.Linear(PLACES, spec.hidden)
         self.objects = nn.Linear(spec.hidden, spec.hidden)

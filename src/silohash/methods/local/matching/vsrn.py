@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, towers_of
+from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -111,7 +112,7 @@ class LastWord(nn.Module):
 
     def __init__(self, spec: TowerSpec, word_width: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.words = WordTable(spec, word_width)
         self.gru = nn.GRU(self.words.width, spec.hidden, batch_first=True)
 

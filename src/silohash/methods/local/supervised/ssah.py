@@ -41,6 +41,7 @@ from silohash.methods.local.label_networks import LabelNet, LocalResponse, Multi
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
 from silohash.methods.local.stored_outputs import joint_codes, store_batch
 from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
+from silohash.models.dropout import Dropout
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
 
@@ -160,7 +161,7 @@ def scaled_text(spec: TowerSpec, width: int) -> nn.Module:
     scales = MultiScale(spec.shape[0], WINDOWS)
     return nn.Sequential(
         scales, nn.Linear(scales.outputs, width), nn.ReLU(), LocalResponse(), nn.Linear(width, spec.hidden), nn.ReLU(),
-        nn.Dropout(spec.dropout),
+        Dropout(spec.dropout),
     )  # fmt: skip
 
 
