@@ -62,10 +62,7 @@ FIRST_PASSES = 10
 class FedALAParams(MethodParams):
     """Parameters of FedALA."""
 
-    without_effect: ClassVar = {
-        "mixing_share": {"mixing_rate": (0,)},
-        "mixing_batch": {"mixing_rate": (0,)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("mixing_share", "mixing_batch", mixing_rate=(0,))
 
     mixing_rate: float = Field(default=1.0, ge=0)
     """Learning rate of the mixing weights (eta in the paper), at least 0. At 0 they stay at 1, and the method is

@@ -115,10 +115,9 @@ class DLFFHParams(DCMHParams):
     """Probability in training that the label network receives the predicted labels of an item instead of the true ones,
     from 0 to 1. At 0 it never learns to use predictions."""
 
-    without_effect: ClassVar = {
-        "auxiliary_weight": {"labels": ("oracle-labels", "no-label-net")},
-        "sampling": {"labels": ("oracle-labels", "no-label-net")},
-    }
+    without_effect: ClassVar = DCMHParams.switched_off(
+        "auxiliary_weight", "sampling", labels=("oracle-labels", "no-label-net")
+    )
 
 
 class FusionNet(HashNet):

@@ -91,10 +91,7 @@ class DSCMRParams(MethodParams):
     """Compare deviations from the mean representation of the modality in the batch in the likelihood, as the signs of such
     deviations are the codes. If false, representations are compared as they are, as in the paper."""
 
-    without_effect: ClassVar = {
-        "scale": {"similarity_weight": (0.0,)},
-        "centered": {"similarity_weight": (0.0,)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("scale", "centered", similarity_weight=(0.0,))
 
 
 def distance(values: Tensor, others: Tensor) -> Tensor:

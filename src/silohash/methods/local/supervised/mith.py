@@ -113,10 +113,8 @@ class MITHParams(StoredPairsParams):
     """Divide the distance between the branches by the number of bits."""
 
     without_effect: ClassVar = {
-        "concept_share": {"contrast_weight": (0.0,)},
-        "temperature": {"contrast_weight": (0.0,)},
-        "teacher_share": {"distillation_weight": (0.0,)},
-        "per_bit": {"distillation_weight": (0.0,)},
+        **StoredPairsParams.switched_off("concept_share", "temperature", contrast_weight=(0.0,)),
+        **StoredPairsParams.switched_off("teacher_share", "per_bit", distillation_weight=(0.0,)),
     }
 
 
