@@ -28,12 +28,11 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
-from silohash.methods.federated.hashing.layer_mixtures import layers_of
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
-from silohash.models.towers import Adapted, group_of, hash_layers
+from silohash.models.towers import Adapted, group_of, hash_layers, layers_of
 
 CARD = MethodCard(
     key="fedala",

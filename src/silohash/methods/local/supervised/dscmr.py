@@ -23,8 +23,7 @@ The symbols are those of the authors' code, whose objective is J1 + alpha J2 + b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -137,17 +136,14 @@ class CommonNet(HashNet):
         """Return the mean representation of a modality, ``(K,)``."""
         return self.tower(modality).get_buffer("mean")
 
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the outputs of the towers. If the batch has labels, they include representations and predicted labels."""
-        outputs = super().forward(batch, modalities)
-        if batch.labels is None:
-            return outputs
+    def extras(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Return representations and predicted labels."""
         extra: dict[str, Tensor] = {}
         for modality, deviations in outputs.logit.items():
             common = deviations + self.mean(modality)
             extra[f"{modality}/{COMMON}"] = common
             extra[f"{modality}/{LABELS}"] = self.shared["classifier"](common).float()
-        return replace(outputs, extra={**outputs.extra, **extra})
+        return extra
 
 
 class DSCMR(LocalMethod):
