@@ -62,6 +62,7 @@ from silohash.base.types import (
     query_modality,
 )
 from silohash.data.partitions.kinds import training_split
+from silohash.data.partitions.training import bootstrap_sample
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_in_folds, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
@@ -417,13 +418,16 @@ class Evaluator:
 def trained_rows(run: Run) -> Rows:
     """Return the archive rows that some silo trained on, sorted. Those it held back chose the round, so they count.
 
-    Where training items were drawn with replacement, those that were never drawn count too.
+    Items that no silo drew, where training items are drawn with replacement, do not count, unless some were held back.
     """
-    archive, split = run.archive, training_split(run.partition.params)
+    archive, partition, split = run.archive, run.partition, training_split(run.partition.params)
     none = np.zeros(0, np.int64)
     if split not in archive.splits:
         return none
-    return np.unique(np.concatenate([none, *(silo.split(archive, split) for silo in run.partition.silos)]))
+    rows = [silo.split(archive, split) for silo in partition.silos]
+    if partition.params.get("bootstrap") and run.resolved.config.evaluate.validation == 0:
+        rows = [bootstrap_sample(held, partition.seed, number) for number, held in enumerate(rows)]
+    return np.unique(np.concatenate([none, *rows]))
 
 
 def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:

@@ -112,15 +112,20 @@ def test_a_silo_without_items_draws_none(tmp_path) -> None:
 
 
 @pytest.mark.whole_run
-def test_a_run_with_items_drawn_with_replacement(tmp_path) -> None:
+@pytest.mark.parametrize("validation", [0.1, 0.0])
+def test_a_run_with_items_drawn_with_replacement(tmp_path, validation) -> None:
     folder = write_archive(tmp_path / "archive")
     drawn = {
         "partition": {"kind": "dirichlet", "beta": 0.8, "minimum": 1, "bootstrap": "database", "separate_queries": True}
     }
-    run = train(folder, tmp_path / "run", **drawn, evaluate={"evaluations": ["GL", "GG"]}, local={"name": "dgcpn"})
+    measured = {"evaluations": ["GL", "GG"], "validation": validation}
+    run = train(folder, tmp_path / "run", **drawn, evaluate=measured, local={"name": "dgcpn"})
     assert run.partition.params["bootstrap"] == "database"
     sizes = [len(silo.split(run.archive, "database")) for silo in run.partition.silos]
-    assert np.array_equal(trained_rows(run), run.archive.split("database"))
+    silos = training_silos(run.archive, run.partition, run.resolved)
+    trained = np.unique(np.concatenate([silo.train for silo in silos]))
+    assert np.array_equal(trained_rows(run), run.archive.split("database") if validation else trained)
+    assert len(trained) < sum(sizes)
     prepared_again, _ = prepare_run(run.archive, run.partition, run.resolved)
     assert [train + held for _, train, held in prepared_again.silos] == sizes
 
