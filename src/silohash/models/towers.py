@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -181,7 +182,12 @@ class HashNet(nn.Module):
             if hasattr(tower, "classifier"):
                 class_logit[modality] = tower.get_submodule("classifier")(logit[modality]).float()
             code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
-        return Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit, projection=projection)
+        outputs = Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit, projection=projection)
+        return outputs if batch.labels is None else replace(outputs, extra=self.extras(outputs))
+
+    def extras(self, outputs: Outputs) -> Mapping[str, Tensor]:
+        """Return further outputs for items with labels, which the training needs; by default none."""
+        return {}
 
     def tower(self, modality: Modality) -> Tower:
         """Return the tower of one of the model's modalities."""
@@ -296,3 +302,11 @@ def hash_layers(names: Iterable[str]) -> list[str]:
 def group_of(name: str) -> str:
     """Return a parameter's group, which is the first part of its name (``image`` for ``image.hash.weight``)."""
     return name.partition(".")[0]
+
+
+def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
+    """Group parameter names by layer: names that differ only in their last part."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.rpartition(".")[0], []).append(name)
+    return found

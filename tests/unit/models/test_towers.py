@@ -23,6 +23,7 @@ from silohash.models.towers import (
     gaussian_kernel,
     group_of,
     hash_layers,
+    layers_of,
     outputs_over,
     standardized,
     tokens,
@@ -200,6 +201,13 @@ def test_maps_are_halved_until_four_pixels_are_left(size: int, convolutions: int
 def test_hash_layers_are_the_second_part_of_a_name() -> None:
     names = ["image.hash.weight", "image.backbone.0.weight", "text.hash.bias", "hash.weight", "fusion"]
     assert hash_layers(names) == ["image.hash.weight", "text.hash.bias"]
+
+
+def test_layers_are_tensors_of_one_place() -> None:
+    assert layers_of(["image.hash.weight", "image.hash.bias", "image.backbone.0.weight"]) == {
+        "image.hash": ["image.hash.weight", "image.hash.bias"],
+        "image.backbone.0": ["image.backbone.0.weight"],
+    }
 
 
 @pytest.mark.parametrize(

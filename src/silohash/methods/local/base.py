@@ -39,6 +39,11 @@ class MethodParams(BaseModel):
         """Return the tables of the methods that a method combines; none by default."""
         return ()
 
+    @staticmethod
+    def switched_off(*names: str, **switches: tuple[object, ...]) -> dict[str, Mapping[str, tuple[object, ...]]]:
+        """Return parameters as `without_effect` states them, with the switches that they have in common."""
+        return dict.fromkeys(names, switches)
+
 
 @dataclass(frozen=True)
 class SiloData:

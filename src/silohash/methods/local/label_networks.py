@@ -6,14 +6,13 @@ They are used in training only, unless a method puts such layers into a tower.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 
-from silohash.base.types import Modality, Outputs, PairBatch
+from silohash.base.types import Outputs
 from silohash.methods.local.base import class_group
 from silohash.models.towers import HashNet
 
@@ -120,10 +119,7 @@ class ClassVectorNet(HashNet):
             self.register_parameter(class_group(number), nn.Parameter(row.clone()))
             self.classes = number + 1
 
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the outputs of the towers. For items with labels, the extra outputs contain the class vectors."""
-        outputs = super().forward(batch, modalities)
-        if batch.labels is None:
-            return outputs
+    def extras(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Return the class vectors."""
         rows: list[Tensor] = [self.get_parameter(class_group(number)) for number in range(self.classes)]
-        return replace(outputs, extra={**outputs.extra, CLASS_VECTORS: torch.stack(rows)})
+        return {CLASS_VECTORS: torch.stack(rows)}

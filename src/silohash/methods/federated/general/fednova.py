@@ -56,9 +56,7 @@ CARD = MethodCard(
 class FedNovaParams(MethodParams):
     """Parameters of FedNova."""
 
-    without_effect: ClassVar = {
-        "effective_steps": {"proximal_weight": (0,)},
-    }
+    without_effect: ClassVar = {"effective_steps": {"proximal_weight": (0,)}}
 
     proximal_weight: float = Field(default=0.0, ge=0)
     """Weight of the proximal term (mu in the paper), at least 0. At 0 there is none. If positive, `sgd` requires
@@ -94,11 +92,7 @@ class FedNova(FederatedMethod):
     """Federated averaging of normalized updates."""
 
     Params = FedNovaParams
-    presets: ClassVar = {
-        "recommended": {},
-        "paper": {},
-        "authors_code": {"effective_steps": "count"},
-    }
+    presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"effective_steps": "count"}}
     traits = Traits(
         sends_changes=True, normalizes=True, trains_scores=True,
         means=(SharedMean("effective", "weight", low=0.0, per_group=True),),

@@ -54,13 +54,9 @@ CARD = MethodCard(
 class FedProcParams(PrototypeParams):
     """Parameters of FedProc."""
 
-    without_effect: ClassVar = {
-        "temperature": {"contrast_weight": (0,)},
-        "fading": {"contrast_weight": (0,)},
-        "unit_outputs": {"contrast_weight": (0,)},
-        "fuse": {"contrast_weight": (0,)},
-        "prototype_weighting": {"contrast_weight": (0,)},
-    }
+    without_effect: ClassVar = PrototypeParams.switched_off(
+        "temperature", "fading", "unit_outputs", "fuse", "prototype_weighting", contrast_weight=(0,)
+    )
 
     contrast_weight: float = Field(default=1.0, ge=0)
     """Weight of the contrast in the first round, at least 0. At 0 the method is FedAvg."""

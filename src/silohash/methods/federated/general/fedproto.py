@@ -54,10 +54,7 @@ CARD = MethodCard(
 class FedProtoParams(PrototypeParams):
     """Parameters of FedProto."""
 
-    without_effect: ClassVar = {
-        "fuse": {"prototype_weight": (0,)},
-        "prototype_weighting": {"prototype_weight": (0,)},
-    }
+    without_effect: ClassVar = PrototypeParams.switched_off("fuse", "prototype_weighting", prototype_weight=(0,))
 
     prototype_weight: float = Field(default=1.0, ge=0)
     """Weight of the distance to the prototypes (lambda in the paper), at least 0. At 0 every silo trains alone."""

@@ -84,11 +84,7 @@ class FedProx(FederatedMethod):
     """Federated averaging with a proximal term."""
 
     Params = FedProxParams
-    presets: ClassVar = {
-        "recommended": {},
-        "paper": {},
-        "authors_code": {"proximal_weight": 0.0},
-    }
+    presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"proximal_weight": 0.0}}
     traits = Traits(trains_scores=True, private_units=("silo",))
 
     def chosen_traits(self) -> Traits:

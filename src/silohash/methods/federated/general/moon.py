@@ -58,11 +58,9 @@ CARD = MethodCard(
 class MOONParams(MethodParams):
     """Parameters of MOON."""
 
-    without_effect: ClassVar = {
-        "temperature": {"contrast_weight": (0,)},
-        "representation": {"contrast_weight": (0,)},
-        "buffer": {"contrast_weight": (0,)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off(
+        "temperature", "representation", "buffer", contrast_weight=(0,)
+    )
 
     contrast_weight: float = Field(default=0.1, ge=0)
     """Weight of the contrast (mu in the paper), at least 0. At 0 the method is FedAvg."""

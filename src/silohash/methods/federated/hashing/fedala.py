@@ -28,12 +28,11 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
-from silohash.methods.federated.hashing.layer_mixtures import layers_of
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
-from silohash.models.towers import Adapted, group_of, hash_layers
+from silohash.models.towers import Adapted, group_of, hash_layers, layers_of
 
 CARD = MethodCard(
     key="fedala",
@@ -62,10 +61,7 @@ FIRST_PASSES = 10
 class FedALAParams(MethodParams):
     """Parameters of FedALA."""
 
-    without_effect: ClassVar = {
-        "mixing_share": {"mixing_rate": (0,)},
-        "mixing_batch": {"mixing_rate": (0,)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("mixing_share", "mixing_batch", mixing_rate=(0,))
 
     mixing_rate: float = Field(default=1.0, ge=0)
     """Learning rate of the mixing weights (eta in the paper), at least 0. At 0 they stay at 1, and the method is

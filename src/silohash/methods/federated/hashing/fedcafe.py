@@ -92,15 +92,11 @@ class FedCAFEParams(ReleaseParams):
     """Parameters of FedCAFE."""
 
     without_effect: ClassVar = {
-        "enhance_weight": {"enhance": (False,)},
-        "hash_on": {"enhance": (False,)},
+        **ReleaseParams.switched_off("enhance_weight", "hash_on", enhance=(False,)),
         "detach_target": {"enhance": (False,), "enhance_weight": (0,)},
         "align": {"memory": ("kmeans", "class_mean")},
-        "matching": {"weighting": ("examples",)},
-        "sharpness": {"weighting": ("examples",)},
-        "likelihood_cap": {"weighting": ("examples",)},
-        "label_shares": {"class_weight": (0,)},
-        "reduction": {"class_weight": (0,)},
+        **ReleaseParams.switched_off("matching", "sharpness", "likelihood_cap", weighting=("examples",)),
+        **ReleaseParams.switched_off("label_shares", "reduction", class_weight=(0,)),
     }
 
     enhance_weight: float = Field(default=0.1, ge=0)

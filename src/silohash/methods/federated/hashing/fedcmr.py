@@ -62,10 +62,7 @@ CARD = MethodCard(
 class FedCMRParams(MethodParams):
     """Parameters of FedCMR."""
 
-    without_effect: ClassVar = {
-        "loss_factor": {"weighting": ("uniform",)},
-        "loss_reduction": {"weighting": ("uniform",)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("loss_factor", "loss_reduction", weighting=("uniform",))
 
     weighting: Literal["additive", "softmax", "uniform"] = "additive"
     """`additive`: exp(S) + loss_factor V. `softmax`: exp(S / sum S + loss_factor V), as in the authors' code.

@@ -87,12 +87,10 @@ class FedHAPParams(ReleaseParams):
     """Parameters of FedHAP."""
 
     without_effect: ClassVar = {
-        "margin": {"triplet_weight": (0,)},
-        "distance": {"triplet_weight": (0,)},
-        "relaxed": {"adversarial_weight": (0,)},
-        "adversary": {"adversarial_weight": (0,)},
-        "judge_width": {"adversarial_weight": (0,)},
-        "judge_learning_rate": {"adversarial_weight": (0,)},
+        **ReleaseParams.switched_off("margin", "distance", triplet_weight=(0,)),
+        **ReleaseParams.switched_off(
+            "relaxed", "adversary", "judge_width", "judge_learning_rate", adversarial_weight=(0,)
+        ),
     }
 
     triplet_weight: float = Field(default=1.0, ge=0)

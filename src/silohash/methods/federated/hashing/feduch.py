@@ -99,8 +99,7 @@ class FedUCHParams(MethodParams):
     """Parameters of FedUCH."""
 
     without_effect: ClassVar = {
-        "temperature": {"contrast_weight": (0,)},
-        "representation": {"contrast_weight": (0,)},
+        **MethodParams.switched_off("temperature", "representation", contrast_weight=(0,)),
         "distillation": {"distillation_weight": (0,)},
         "distillation_temperature": {"distillation_weight": (0,), "distillation": ("bernoulli", "mse")},
     }

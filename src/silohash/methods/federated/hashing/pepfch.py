@@ -1,7 +1,7 @@
 """PLFedCMH with another balance of its losses, and with image and text hypernetworks of each silo's own.
 
 The mixing by hypernetworks, both losses with prototypes, and the table of symbols are those of
-`silohash.methods.federated.hashing.layer_mixtures`. In the authors' code, only a part of each hypernetwork learns
+`silohash.methods.federated.hashing.plfedcmh`. In the authors' code, only a part of each hypernetwork learns
 (`PEPFCHParams.learned`).
 """
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from silohash.base.types import MethodCard
-from silohash.methods.federated.hashing.layer_mixtures import LayerMixtures, MixtureParams
+from silohash.methods.federated.hashing.plfedcmh import PLFedCMH, PLFedCMHParams
 
 CARD = MethodCard(
     key="pepfch",
@@ -53,12 +53,14 @@ EMBEDDING = "embedding."
 """Beginning of the names of a hypernetwork's embedding."""
 
 
-class PEPFCHParams(MixtureParams):
+class PEPFCHParams(PLFedCMHParams):
     """Parameters of PEPFCH."""
 
     class_code_weight: float = Field(default=0.1, ge=0)
     """Weight of the loss that makes items agree with the prototypes of their own labels only (beta in the authors'
     code), at least 0. At 0 it is off."""
+    hyper_rate: float = Field(default=1e-3, ge=0)
+    """Learning rate of the mixing, at least 0. At 0 the mixing stays as it starts."""
     hypernetworks: Literal["shared", "per_silo"] = "per_silo"
     """`per_silo`: one hypernetwork per tower and silo, trained by that silo's updates only, as in the paper. `shared`: one
     per tower, in which each silo has an embedding, so that all silos' updates train it."""
@@ -72,7 +74,7 @@ AS_PUBLISHED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-class PEPFCH(LayerMixtures):
+class PEPFCH(PLFedCMH):
     """A mixture of all silos' layers for each silo, by a hypernetwork of its own."""
 
     Params = PEPFCHParams

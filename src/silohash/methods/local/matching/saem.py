@@ -88,10 +88,7 @@ class SAEMParams(VectorParams):
     norm_weight: float = Field(default=0.01, ge=0)
     """Weight of the norms of the image encoder's parameters, at least 0. At 0 they do not count."""
 
-    without_effect: ClassVar = {
-        **MatchingParams.without_effect,
-        "angle": {"angular_weight": (0,)},
-    }
+    without_effect: ClassVar = {**MatchingParams.without_effect, "angle": {"angular_weight": (0,)}}
 
 
 class RegionTransformer(nn.Module):
@@ -222,10 +219,7 @@ class SAEM(Matching):
 
     Params = SAEMParams
     params: SAEMParams
-    presets: ClassVar = {
-        "recommended": {},
-        "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048},
-    }
+    presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048}}
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders.

@@ -75,10 +75,7 @@ class SCANParams(MatchingParams):
     lse_scale: float | None = Field(default=None, gt=0)
     """Factor of the smooth maximum (lambda_2 in the paper), positive. By default 6 for `t2i` and 20 for `i2t`."""
 
-    without_effect: ClassVar = {
-        **MatchingParams.without_effect,
-        "lse_scale": {"pooling": ("AVG",)},
-    }
+    without_effect: ClassVar = {**MatchingParams.without_effect, "lse_scale": {"pooling": ("AVG",)}}
 
 
 def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: float) -> Tensor:

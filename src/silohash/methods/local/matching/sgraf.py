@@ -63,10 +63,7 @@ class SGRAFParams(MatchingParams):
     inverse_temperature: float = Field(default=9.0, gt=0)
     """Factor on similarities in the softmax of the attention (lambda), positive."""
 
-    without_effect: ClassVar = {
-        **MatchingParams.without_effect,
-        "steps": {"module": ("SAF",)},
-    }
+    without_effect: ClassVar = {**MatchingParams.without_effect, "steps": {"module": ("SAF",)}}
 
 
 class Whole(nn.Module):

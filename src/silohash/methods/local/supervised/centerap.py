@@ -97,10 +97,8 @@ class CenterAPParams(MethodParams):
     other items of its kind lower. At 0 all terms train all bits."""
 
     without_effect: ClassVar = {
-        "item_bits": {"pair_weight": (0.0,)},
-        "pair_temperature": {"pair_weight": (0.0,)},
-        "class_scale": {"class_weight": (0.0,)},
-        "adjustment": {"class_weight": (0.0,)},
+        **MethodParams.switched_off("item_bits", "pair_temperature", pair_weight=(0.0,)),
+        **MethodParams.switched_off("class_scale", "adjustment", class_weight=(0.0,)),
     }
 
 

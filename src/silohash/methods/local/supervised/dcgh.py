@@ -67,9 +67,7 @@ class DCGHParams(DSPHParams):
     """What the variance is taken over: `labels` (the classes of an item) or `classes` (all classes, where those that the
     item does not have count as 0)."""
 
-    without_effect: ClassVar = {
-        "variance_over": {"variance_weight": (0.0,)},
-    }
+    without_effect: ClassVar = {"variance_over": {"variance_weight": (0.0,)}}
 
 
 def related_pairs(alike: Tensor, labels: Tensor, others: Tensor) -> Tensor:
@@ -111,11 +109,7 @@ class DCGH(DSPH):
 
     Params = DCGHParams
     params: DCGHParams
-    presets: ClassVar = {
-        "recommended": {},
-        "paper": {},
-        "authors_code": {"variance_over": "classes"},
-    }
+    presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"variance_over": "classes"}}
 
     def proxy_terms(self, alike: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], margin: float) -> Terms:
         """Return the terms of DSPH and the variance."""

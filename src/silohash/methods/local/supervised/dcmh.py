@@ -197,11 +197,8 @@ class DCMH(StoredPairs):
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
         (modality,) = step.modalities
-        codes, rows = outputs.code[modality], batch.row
-        present = batch.has(modality)
-        # Selecting rows copies them, so it is left out where every item has the modality.
-        if not bool(present.all()):
-            codes, rows = codes[present], rows[present]
+        present = batch.rows_with(modality)
+        codes, rows = outputs.code[modality][present], batch.row[present]
         if not len(rows):
             return {}
         anchors = state.buffers["anchors"]

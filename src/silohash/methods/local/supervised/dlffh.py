@@ -28,7 +28,7 @@ Equation (6) is the sum. Its gradients are equations (7) to (10), and the update
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
@@ -115,10 +115,9 @@ class DLFFHParams(DCMHParams):
     """Probability in training that the label network receives the predicted labels of an item instead of the true ones,
     from 0 to 1. At 0 it never learns to use predictions."""
 
-    without_effect: ClassVar = {
-        "auxiliary_weight": {"labels": ("oracle-labels", "no-label-net")},
-        "sampling": {"labels": ("oracle-labels", "no-label-net")},
-    }
+    without_effect: ClassVar = DCMHParams.switched_off(
+        "auxiliary_weight", "sampling", labels=("oracle-labels", "no-label-net")
+    )
 
 
 class FusionNet(HashNet):
@@ -145,11 +144,8 @@ class FusionNet(HashNet):
             if params.label_weight:
                 tower.add_module("branch", nn.Linear(fused, spec.classes))
 
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the outputs of the towers. If the batch has labels, they include those of the label heads."""
-        outputs = super().forward(batch, modalities)
-        if batch.labels is None:
-            return outputs
+    def extras(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Return the outputs of the label heads."""
         extra: dict[str, Tensor] = {}
         for modality, fused in outputs.feature.items():
             tower = self.tower(modality)
@@ -159,7 +155,7 @@ class FusionNet(HashNet):
                 head = tower.get_submodule("auxiliary")
                 # The first half of the fused features is the item's own feature, from which labels are predicted.
                 extra[f"{modality}/{AUXILIARY}"] = head(fused[:, : fused.shape[1] // 2]).float()
-        return replace(outputs, extra={**outputs.extra, **extra})
+        return extra
 
     def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> TowerOutputs:
         """Return the fused features ``(B, 2H)`` and the outputs of the hash branch ``(B, K)``."""

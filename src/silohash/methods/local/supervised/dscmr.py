@@ -23,8 +23,7 @@ The symbols are those of the authors' code, whose objective is J1 + alpha J2 + b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -91,10 +90,7 @@ class DSCMRParams(MethodParams):
     """Compare deviations from the mean representation of the modality in the batch in the likelihood, as the signs of such
     deviations are the codes. If false, representations are compared as they are, as in the paper."""
 
-    without_effect: ClassVar = {
-        "scale": {"similarity_weight": (0.0,)},
-        "centered": {"similarity_weight": (0.0,)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("scale", "centered", similarity_weight=(0.0,))
 
 
 def distance(values: Tensor, others: Tensor) -> Tensor:
@@ -140,17 +136,14 @@ class CommonNet(HashNet):
         """Return the mean representation of a modality, ``(K,)``."""
         return self.tower(modality).get_buffer("mean")
 
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the outputs of the towers. If the batch has labels, they include representations and predicted labels."""
-        outputs = super().forward(batch, modalities)
-        if batch.labels is None:
-            return outputs
+    def extras(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Return representations and predicted labels."""
         extra: dict[str, Tensor] = {}
         for modality, deviations in outputs.logit.items():
             common = deviations + self.mean(modality)
             extra[f"{modality}/{COMMON}"] = common
             extra[f"{modality}/{LABELS}"] = self.shared["classifier"](common).float()
-        return replace(outputs, extra={**outputs.extra, **extra})
+        return extra
 
 
 class DSCMR(LocalMethod):

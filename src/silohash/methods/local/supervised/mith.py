@@ -28,7 +28,7 @@ The names and symbols are those of the authors' code. The terms are `pair_likeli
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -113,10 +113,8 @@ class MITHParams(StoredPairsParams):
     """Divide the distance between the branches by the number of bits."""
 
     without_effect: ClassVar = {
-        "concept_share": {"contrast_weight": (0.0,)},
-        "temperature": {"contrast_weight": (0.0,)},
-        "teacher_share": {"distillation_weight": (0.0,)},
-        "per_bit": {"distillation_weight": (0.0,)},
+        **StoredPairsParams.switched_off("concept_share", "temperature", contrast_weight=(0.0,)),
+        **StoredPairsParams.switched_off("teacher_share", "per_bit", distillation_weight=(0.0,)),
     }
 
 
@@ -266,18 +264,15 @@ class ConceptNet(HashNet):
         """Return the transformed concepts, ``(B, K, H)``, from ``Outputs.feature``."""
         return feature[:, self.width :].reshape(-1, self.bits, self.width)
 
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the outputs of the towers. If the batch has labels, they include those that the training compares."""
-        outputs = super().forward(batch, modalities)
-        if batch.labels is None:
-            return outputs
+    def extras(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Return the outputs that the training compares."""
         extra: dict[str, Tensor] = {}
         for modality, feature in outputs.feature.items():
             extra[f"{modality}/{GLOBAL}"], extra[f"{modality}/{TOKEN}"] = self.codes(modality, feature)
             extra[f"{modality}/{VECTOR}"] = feature[:, : self.width]
             projected = self.tower(modality).get_submodule("projection")(self.concepts(feature))
             extra[f"{modality}/{CONCEPTS}"] = projected.float()
-        return replace(outputs, extra={**outputs.extra, **extra})
+        return extra
 
 
 def item_and_tokens(tower: Tower, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:

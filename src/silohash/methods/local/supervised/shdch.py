@@ -112,10 +112,7 @@ class SHDCHParams(MethodParams):
     """`mean`: inner products are divided by the code length, and losses are means over items. `paper`: sums of squares
     divided by the silo's number of items and the batch size."""
 
-    without_effect: ClassVar = {
-        "coarse_weight": {"coarse_column": ("",)},
-        "hierarchy_weight": {"coarse_column": ("",)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("coarse_weight", "hierarchy_weight", coarse_column=("",))
 
 
 class Weights(NamedTuple):
@@ -248,11 +245,7 @@ class SHDCH(LocalMethod):
 
     Params = SHDCHParams
     params: SHDCHParams
-    presets: ClassVar = {
-        "recommended": {},
-        "paper": PAPER,
-        "authors_code": {**PAPER, "sweeps": 1},
-    }
+    presets: ClassVar = {"recommended": {}, "paper": PAPER, "authors_code": {**PAPER, "sweeps": 1}}
     traits = Traits(needs_labels=True)
     by_tower = True
 

@@ -115,9 +115,7 @@ class SSAHParams(StoredPairsParams):
     million weights. A batch of 64 items then takes about a second on one core, almost all of it in the text network, and 32
     epochs over 10,000 items take more than half an hour on two cores."""
 
-    without_effect: ClassVar = {
-        "adversary": {"adversarial_weight": (0.0,)},
-    }
+    without_effect: ClassVar = {"adversary": {"adversarial_weight": (0.0,)}}
 
 
 def judge_loss(of_labels: Tensor, of_others: Tensor, kind: Literal["squared", "cross_entropy"]) -> Tensor:

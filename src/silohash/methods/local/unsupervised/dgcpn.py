@@ -87,11 +87,7 @@ CARD = MethodCard(
 class DGCPNParams(MethodParams):
     """Parameters of DGCPN."""
 
-    without_effect: ClassVar = {
-        "graph_scale": {"graph_weight": (0,)},
-        "neighbors": {"graph_weight": (0,)},
-        "candidates": {"graph_weight": (0,)},
-    }
+    without_effect: ClassVar = MethodParams.switched_off("graph_scale", "neighbors", "candidates", graph_weight=(0,))
 
     text_weight: float = Field(default=0.01, gt=0, lt=1)
     """Weight of the cosine of texts in the similarity of inputs (a1), between 0 and 1. That of images is the rest."""

@@ -68,12 +68,8 @@ class UCCHParams(MethodParams):
     """Parameters of UCCH."""
 
     without_effect: ClassVar = {
-        "temperature": {"contrast_weight": (0,)},
-        "negatives": {"contrast_weight": (0,)},
-        "momentum": {"contrast_weight": (0,)},
-        "margin": {"contrast_weight": (1,)},
-        "shift": {"contrast_weight": (1,)},
-        "ranking_temperature": {"contrast_weight": (1,)},
+        **MethodParams.switched_off("temperature", "negatives", "momentum", contrast_weight=(0,)),
+        **MethodParams.switched_off("margin", "shift", "ranking_temperature", contrast_weight=(1,)),
     }
 
     contrast_weight: float = Field(default=0.7, ge=0, le=1)
@@ -143,11 +139,7 @@ class UCCH(LocalMethod):
 
     Params = UCCHParams
     params: UCCHParams
-    presets: ClassVar = {
-        "recommended": {},
-        "paper": {},
-        "authors_code": {"contrast_weight": 0.9, "shift": 1.0},
-    }
+    presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"contrast_weight": 0.9, "shift": 1.0}}
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Fill the memory with the model's codes of all items, and draw the negatives of the first epoch."""
