@@ -5,15 +5,22 @@ The exception are silos that release ranks only (`rank_only`). Their items are m
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from silohash.index.base import IndexManifest
+from silohash.index.codes import unpack
+from silohash.index.store import Store
+from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.order import question_key, tie_order
 from silohash.search.policy import Policy
 from tests.silos import MODEL, ask, distances_to, made_up_codes, made_up_node, query_of
 
 SECRET = b"hub"
+BITS = 8
 
 
 def silos_of(tmp_path, bits, sizes):
@@ -102,7 +109,8 @@ def test_faiss_gives_the_same(tmp_path):
     words = made_up_codes(300, 64, seed=1)
     node = made_up_node(tmp_path, "north", words, 64)
     store = node._loaded["image"].store
-    query = query_of(made_up_codes(1, 64, seed=7), 64, k=20)
+    magnitudes = np.random.default_rng(0).integers(0, 256, 64).astype(np.uint8)
+    query = query_of(made_up_codes(1, 64, seed=7), 64, k=20, magnitudes=magnitudes, source="text")
     assert ask([SiloNode("north", {"image": store}, backend="faiss")], query) == ask([node], query)
     assert store.manifest.model_digest == MODEL
 
@@ -125,3 +133,94 @@ def test_the_exception_is_a_silo_that_releases_ranks_only(tmp_path):
     assert [(hit.rank, hit.distance_bits) for hit in hidden] == [(rank, None) for rank in range(1, 41)]
     found, near = [hit.id for hit in hidden], {name: d for d, owner, name in expected if owner == "silo1"}
     assert [near[name] for name in found] == sorted(near.values()), "its order is that of its distances"
+
+
+SIDES = ("image", "text")
+
+
+def made_up_silos(tmp_path, seed):
+    """Returns silos with both sides of items in few codes, with labels, and a row per item: silo, id, label, codes."""
+    generator = np.random.default_rng(seed)
+    nodes, rows = [], []
+    for number, count in enumerate(generator.integers(1, 60, 3)):
+        name = f"silo{number}"
+        ids = [str(row) for row in range(count)]
+        labels = generator.choice(["cat", "dog"], count)
+        codes = {side: made_up_codes(count, BITS, seed=7 * seed + number + 100 * (side == "text")) for side in SIDES}
+        held = {side: generator.random(count) < 0.8 for side in SIDES}
+        held["text"] |= ~held["image"]
+        stores = {}
+        for side in SIDES:
+            stores[side] = Store.create(tmp_path / f"{name}-{side}.sqlite", IndexManifest(MODEL, BITS, side, silo=name))
+            kept = np.flatnonzero(held[side])
+            payloads = [json.dumps({"labels": [labels[row]]}) for row in kept]
+            stores[side].add([ids[row] for row in kept], codes[side][kept], payloads)
+        nodes.append(SiloNode(name, stores))
+        rows += [
+            (name, ids[row], labels[row], {side: codes[side][row] for side in SIDES if held[side][row]})
+            for row in range(count)
+        ]
+    return nodes, rows
+
+
+def differing(code, query):
+    """Returns the bits in which a code differs from that of a query, ``(bits,)`` bool."""
+    return unpack(code[None], BITS)[0] != unpack(query.words[None], BITS)[0]
+
+
+def pooled_rows(rows, query, label):
+    """Returns (distance, order value, equal, silo, id) of every item in order, by looking at each bit of each code."""
+    found = []
+    for silo, name, own, codes in rows:
+        if label in (None, own):
+            bits = [differing(code, query) for code in codes.values()]
+            distance, value = min((int(bit.sum()), int(query.magnitudes[bit].sum(dtype=int))) for bit in bits)
+            equal = int(tie_order([silo], [name], question_key(SECRET, [query.words]))[0])
+            found.append((distance, value, equal, silo, name))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("label", [None, "dog"])
+@pytest.mark.parametrize("seed", range(4))
+def test_equals_are_ordered_by_the_magnitudes_of_the_query(tmp_path, seed, label):
+    nodes, rows = made_up_silos(tmp_path, seed)
+    generator = np.random.default_rng(seed)
+    magnitudes = generator.integers(0, 4, BITS).astype(np.uint8)  # few values, so that order values tie, too
+    code = made_up_codes(1, BITS, seed=50 + seed)[0]
+    asked = {"words": code, "bits": BITS, "model_digest": MODEL, "magnitudes": magnitudes, "source": "text"}
+    expected = pooled_rows(rows, Query(**asked), label)
+    found = []
+    for offset in range(0, len(expected) + 7, 7):
+        hits = ask(nodes, Query(**asked, k=7, offset=offset, label=label), secret=SECRET)
+        found += zip(hits.distances, hits.silos, hits.ids, strict=True)
+        assert hits.order_values is None
+        last = [distance for distance, *_ in expected[offset : offset + 7]][-1:]
+        assert [hits.ties_at_cut] == [sum(row[0] == d for row in expected[offset + 7 :]) for d in last or [-1]]
+    assert found == [(distance, silo, name) for distance, _, _, silo, name in expected]
+    by_hash = [(d, silo, name) for d, _, _, silo, name in sorted(expected, key=lambda row: (row[0], row[2]))]
+    assert found != by_hash
+    plain = ask(nodes, Query(**{**asked, "source": "code"}, k=len(expected), label=label), secret=SECRET)
+    assert list(zip(plain.distances, plain.silos, plain.ids, strict=True)) == by_hash, "nobody may choose magnitudes"
+
+
+@pytest.mark.parametrize("limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}])
+def test_a_silo_that_limits_information_ignores_magnitudes(tmp_path, limits):
+    node = made_up_node(tmp_path, "north", made_up_codes(300, 64, seed=1), 64, policy=Policy(**limits))
+    magnitudes = np.random.default_rng(0).integers(0, 256, 64).astype(np.uint8)
+    asked = {"k": 100, "source": "text"}
+    plain = node.answer(query_of(made_up_codes(1, 64, seed=9), 64, **asked))
+    assert plain == node.answer(query_of(made_up_codes(1, 64, seed=9), 64, magnitudes=magnitudes, **asked))
+    assert len(plain) == 100
+
+
+def test_items_of_a_silo_that_tells_no_order_values_are_among_the_others(tmp_path):
+    same = {name: np.zeros((40, 4), np.uint64)[:, :1] for name in ("north", "south")}
+    same["north"] = same["north"] + np.arange(40, dtype=np.uint64)[:, None] % 2 + 1
+    same["south"] = same["south"] + np.uint64(4)
+    nodes = [made_up_node(tmp_path, "north", same["north"], 64)]
+    nodes.append(made_up_node(tmp_path, "south", same["south"], 64, policy=Policy(max_near_queries=5)))
+    magnitudes = np.full(64, 100, np.uint8)
+    magnitudes[:2] = 0, 200  # the expected order value of the south is 100, and the north has 0 and 200
+    query = query_of(np.zeros((1, 1), np.uint64), 64, k=80, magnitudes=magnitudes, source="text")
+    silos = ask(nodes, query).silos
+    assert silos == ("north",) * 20 + ("south",) * 40 + ("north",) * 20

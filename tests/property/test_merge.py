@@ -16,11 +16,12 @@ KEY = b"key"
 BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by rank"])
 
 
-def answer(silo, distances, k, limit=None):
-    """Returns what an honest silo with items at these distances answers, under a policy of at most ``limit`` items."""
+def answer(silo, items, k, limit=None):
+    """Returns what an honest silo with items at (distance, order value) answers, under a policy of at most ``limit``."""
+    distances, values = [d for d, _ in items], [v for _, v in items]
     ids = [str(number) for number in range(len(distances))]
     places = tie_order([silo] * len(ids), ids, KEY)
-    ranked = sorted(range(len(ids)), key=lambda i: (distances[i], int(places[i])))
+    ranked = sorted(range(len(ids)), key=lambda i: (*items[i], int(places[i])))
     kept = ranked[: min(k, limit or k)]
     cut = distances[kept[-1]] if kept else None
     left_out = sum(distances[i] == cut for i in ranked[len(kept) :])
@@ -30,6 +31,7 @@ def answer(silo, distances, k, limit=None):
         silos=(silo,) * len(kept),
         payloads=tuple({"caption": ids[i]} for i in kept),
         left_out={cut: left_out} if left_out else {},
+        order_values=tuple(values[i] for i in kept),
         model_digests=frozenset({"m"}),
     )
 
@@ -40,10 +42,10 @@ def answers(draw):
     many = draw(st.integers(1, 6))
     parts = []
     for number in range(many):
-        distances = draw(st.lists(st.integers(0, 4), max_size=12))
+        items = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12))
         limit = draw(st.none() | st.integers(1, 4))
         silo = f"silo{number}"
-        parts.append(draw(st.sampled_from([answer(silo, distances, k, limit), silent(silo, "late")])))
+        parts.append(draw(st.sampled_from([answer(silo, items, k, limit), silent(silo, "late")])))
     return k, parts
 
 
@@ -67,17 +69,20 @@ def test_merge_is_associative(by_rank, asked, cut, alone):
 
 @st.composite
 def silos_of_items(draw):
-    return {f"silo{n}": draw(st.lists(st.integers(0, 4), max_size=12)) for n in range(draw(st.integers(1, 5)))}
+    items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12)
+    return {f"silo{n}": draw(items) for n in range(draw(st.integers(1, 5)))}
 
 
 @given(silos_of_items(), st.integers(1, 8))
 def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
-    items = [(silo, str(number), d) for silo, distances in silos.items() for number, d in enumerate(distances)]
-    ranks = [1 + sum(other < distance for other in silos[silo]) for silo, _, distance in items]
-    places = tie_order([silo for silo, _, _ in items], [item for _, item, _ in items], KEY)
-    order = sorted(range(len(items)), key=lambda p: (ranks[p], int(places[p])))
+    items = [(silo, str(number), *place) for silo, places in silos.items() for number, place in enumerate(places)]
+    ranks = [1 + sum(other < distance for other, _ in silos[silo]) for silo, _, distance, _ in items]
+    # Equals of other silos are compared by the number of equals in their own silo that come before them.
+    before = [sum(other == d and less < value for other, less in silos[silo]) for silo, _, d, value in items]
+    places = tie_order([silo for silo, *_ in items], [item for _, item, *_ in items], KEY)
+    order = sorted(range(len(items)), key=lambda p: (ranks[p], before[p], int(places[p])))
     merged = merge([answer(silo, distances, k) for silo, distances in silos.items()], k=k, key=KEY, by_rank=True)
-    assert list(zip(merged.silos, merged.ids, merged.distances, strict=True)) == [items[p] for p in order[:k]]
+    assert list(zip(merged.silos, merged.ids, merged.distances, strict=True)) == [items[p][:3] for p in order[:k]]
     assert list(merged.ranks) == [ranks[p] for p in order[:k]]
     assert merged.ties_at_cut == sum(ranks[p] == merged.ranks[-1] for p in order[k:])
     assert not merged.comparable
@@ -94,6 +99,8 @@ def test_merge_loses_and_repeats_nothing(asked):
     assert len(found) == min(k, len(given_hits))
     assert len(set(found)) == len(found)
     assert list(merged.distances) == [distance for distance, _, _ in given_hits][: len(found)]
+    placed = list(zip(merged.distances, merged.order_values, strict=True))
+    assert placed == sorted(placed)
     assert set(merged.missing_silos) == {silo for part in parts for silo in part.missing_silos}
 
 
@@ -119,6 +126,6 @@ def test_models_are_not_mixed_unasked(models):
 
 
 def test_several_silos_merged_by_distance_have_no_ranks_of_their_own():
-    by_distance = merge([answer("a", [1, 2], 2), answer("b", [0, 3], 2)], k=2, key=KEY)
+    by_distance = merge([answer("a", [(1, 0), (2, 0)], 2), answer("b", [(0, 0), (3, 0)], 2)], k=2, key=KEY)
     with pytest.raises(MixedKinds, match="2"):
-        merge([by_distance, answer("c", [4], 2)], k=2, key=KEY, by_rank=True)
+        merge([by_distance, answer("c", [(4, 0)], 2)], k=2, key=KEY, by_rank=True)

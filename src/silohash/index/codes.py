@@ -7,7 +7,7 @@ are one uint32, and longer codes are as many uint64 as needed. Bits beyond the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -26,6 +26,9 @@ Words: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 CodeBytes: TypeAlias = npt.NDArray[np.uint8]
 """Packed codes without padding, ``(N, bytes)``: the form in which codes are stored and scanned."""
+
+Magnitudes: TypeAlias = npt.NDArray[np.uint8]
+"""Magnitudes of the outputs whose signs are codes, ``(N, bits)``, relative to the largest of each row, which is 255."""
 
 BLOCK_ROWS = 1 << 16
 
@@ -81,6 +84,18 @@ def pack(values: npt.ArrayLike) -> Words:
             raise NotFinite(f"The output of item {row} is NaN, which has no sign. Check whether training diverged.")
         words[start : start + len(block)] = pack_bits(block >= 0)
     return words
+
+
+def magnitudes_of(outputs: npt.NDArray[np.floating[Any]]) -> Magnitudes:
+    """Return the magnitudes of real outputs, ``(N, bits)``, as 8-bit numbers.
+
+    Example:
+        >>> magnitudes_of(np.array([[2.0, -1.0, 0.0]]))
+        array([[255, 128,   0]], dtype=uint8)
+    """
+    sizes = np.nan_to_num(np.abs(outputs, dtype=np.float64))
+    largest = sizes.max(axis=1, keepdims=True, initial=np.finfo(np.float64).tiny)
+    return np.asarray(np.rint(sizes / largest * 255), np.uint8)
 
 
 def pack_bits(values: npt.NDArray[np.bool_]) -> Words:
@@ -147,6 +162,7 @@ class Codes:
         ids: ``(N,)`` item ids.
         modality: The modality that was encoded.
         model_digest: Digest of the model. Only codes with the same digest can be compared.
+        magnitudes: ``(N, bits)`` magnitudes of the outputs; None if they are not known.
     """
 
     words: Words
@@ -154,6 +170,7 @@ class Codes:
     ids: npt.NDArray[np.str_]
     modality: Modality
     model_digest: str
+    magnitudes: Magnitudes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bits", whole("bits", self.bits, BITS_LOWEST))
@@ -164,6 +181,10 @@ class Codes:
         object.__setattr__(self, "ids", _names(given("ids", self.ids).values))
         if len(self.ids) != len(self.words):
             raise LengthsDiffer(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
+        if self.magnitudes is not None and self.magnitudes.shape != (len(self), self.bits):
+            raise LengthsDiffer(
+                f"The magnitudes have the shape {self.magnitudes.shape}. Give one per bit of each code."
+            )
         for name, choices in (("modality", MODALITIES), ("model_digest", None)):
             value = getattr(self, name)
             if not isinstance(value, str) or (choices and value not in choices):
@@ -184,10 +205,11 @@ class Codes:
         """
         try:
             words, ids = self.words[rows], self.ids[rows]
+            magnitudes = None if self.magnitudes is None else self.magnitudes[rows]
         except Exception as error:
             # Rows can be an object of any library, so the error can have any type.
             raise OutOfRange(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
-        return replace(self, words=words, ids=ids)
+        return replace(self, words=words, ids=ids, magnitudes=magnitudes)
 
     def signs(self) -> npt.NDArray[np.int8]:
         """Return the codes as ``(N, bits)`` int8 in {-1, +1}."""

@@ -28,7 +28,7 @@ from silohash.index.base import (
     ordered,
     positions,
 )
-from silohash.index.codes import CodeBytes, Words, to_bytes, word_type
+from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
 
 Selector = Any
 
@@ -60,6 +60,13 @@ class FaissIndex(Index):
         self.remove(given)
         if len(given):
             self._index.add_with_ids(padded, given)
+
+    def words(self, keys: Keys) -> Words:
+        """Return the codes under live keys, ``(n, W)``."""
+        padded = [self._index.reconstruct(key) for key in np.asarray(keys, np.int64).tolist()]
+        return from_bytes(
+            np.array(padded, np.uint8).reshape(-1, self._padded_bytes)[:, : byte_count(self.bits)], self.bits
+        )
 
     def remove(self, keys: Keys) -> int:
         """Remove keys, and return how many of them existed."""

@@ -24,6 +24,8 @@ from functools import cache
 from itertools import chain
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+
 from silohash.base.cores import available_cores
 from silohash.base.errors import NotFound, UserError
 from silohash.base.types import modalities_of
@@ -183,7 +185,8 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
-    columns = (hits.distances, hits.silos, hits.payloads, hits.found, hits.ids if hits.scores is None else hits.scores)
+    optional = (hits.ids if column is None else column for column in (hits.scores, hits.order_values))
+    columns = (hits.distances, hits.silos, hits.payloads, hits.found, *optional)
     if {len(hits), *map(len, columns)} != {len(hits)}:
         return "It answered with columns of unequal length."
     if len(hits) > query.reach:
@@ -213,7 +216,19 @@ def _flaw_of_distances(query: Query, hits: Hits) -> str:
         return f"It answered with items left out beyond the limit of {reach_bits} bits."
     if min([*ascending[:1], *hits.left_out.values()], default=0) < 0:
         return "It answered with a negative distance or number of items left out."
+    if hits.order_values is not None and (flaw := _flaw_of_order_values(query, hits, hits.order_values)):
+        return flaw
     return "" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores)
+
+
+def _flaw_of_order_values(query: Query, hits: Hits, values: tuple[int, ...]) -> str:
+    if query.magnitudes is None:
+        return "It answered with order values, although it was not sent magnitudes."
+    placed = [*zip(hits.known_distances, values, strict=True)]
+    if placed != sorted(placed):
+        return "It answered with order values that are not in ascending order at a distance."
+    highest = int(query.magnitudes.sum(dtype=np.int64))
+    return f"It answered with an order value above {highest}." if max(values, default=0) > highest else ""
 
 
 def _flaw_of_scores(query: Query, hits: Hits, scores: tuple[float, ...]) -> str:

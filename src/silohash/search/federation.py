@@ -30,7 +30,7 @@ from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
-from silohash.search.policy import Source
+from silohash.search.policy import MEASURED, Source
 from silohash.search.requests import (
     Answer,
     Code,
@@ -252,7 +252,10 @@ class Federation:
                 continue
             if name not in by_model:
                 found = self._encoder(name).encode(value, modality)
-                by_model[name] = Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest)
+                magnitudes = None if found.magnitudes is None else found.magnitudes[0]
+                by_model[name] = Code(
+                    words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
+                )
             codes[silo] = by_model[name]
         source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
         encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), source=source)
@@ -328,6 +331,7 @@ class Federation:
                     words=code.words,
                     bits=code.bits,
                     model_digest=code.model_digest,
+                    magnitudes=code.magnitudes if encoded.source in MEASURED else None,
                     content=encoded.content if silo in scoring else None,
                     nodes=encoded.nodes.get(silo),
                     **values,

@@ -171,6 +171,11 @@ CODE = Sent(
     lambda code, fields: words_of(code, fields["bits"]),
     "code",
 )
+MAGNITUDES = Sent(
+    Annotated[str, Field(max_length=2 * BITS_HIGHEST, pattern="^([0-9a-f]{2})*$")],
+    lambda magnitudes, _: magnitudes.tobytes().hex(),
+    lambda text, _: np.frombuffer(bytes.fromhex(text), np.uint8),
+)
 KEY = Sent(Hexadecimal, lambda key, _: key.hex(), lambda key, _: bytes.fromhex(key))
 CONTENT = Sent(_Content, _sent_content, _content_of)
 PAYLOAD = Sent(Payload, lambda payload, _: sent_payload(payload))

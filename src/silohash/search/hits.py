@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
-    NamedTuple,
     Self,
     TypeAlias,
     get_args,
@@ -26,7 +24,7 @@ from pydantic.fields import FieldInfo
 
 from silohash.base.errors import OutOfRange, WrongShape, WrongType
 from silohash.base.types import Modality, Target
-from silohash.index.preview import preview_content
+from silohash.index.codes import Magnitudes
 from silohash.index.source import find_file
 from silohash.search.fields import (
     CODE,
@@ -35,9 +33,9 @@ from silohash.search.fields import (
     KEY,
     LEFT_OUT,
     LIMITED,
+    MAGNITUDES,
     MODELS,
     MOST_ITEMS,
-    PAYLOAD,
     PAYLOADS,
     Bits,
     Count,
@@ -50,11 +48,10 @@ from silohash.search.fields import (
     Unsent,
 )
 from silohash.search.policy import Alteration, Source
+from silohash.search.released import Released
 from silohash.search.table import as_html, as_text
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from silohash.features.truncation import Unread
 
 
@@ -66,8 +63,8 @@ CANDIDATES = 100
 
 _NUMBERS = ("k", "offset", "radius_bits", "candidates")
 
-COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores")
-"""The attributes of `Hits` with one value per hit. The last three may be missing."""
+COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values")
+"""The attributes of `Hits` with one value per hit. The last four may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,6 +151,8 @@ class Query(SearchOptions):
         request_id: Id of the request in the logs of the hub, for the logs of silos; empty if there is none.
         seconds_left: Time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
             that does not tell.
+        magnitudes: ``(bits,)`` magnitudes of the outputs whose signs are the code, which order items at the same distance;
+            None to order them by a keyed hash alone. Silos ignore them unless the code was made from a text or a picture.
         source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
     """
 
@@ -167,18 +166,21 @@ class Query(SearchOptions):
     request_id: Annotated[RequestId, Sometimes] = ""
     seconds_left: SecondsLeft = None
     source: Annotated[Source | None, Sometimes] = None
+    magnitudes: Annotated[Magnitudes | None, MAGNITUDES, Sometimes] = None
 
     def __post_init__(self) -> None:
         """Check the code and the options.
 
         Raises:
-            UserError: If there is not exactly one code, or an option is not valid.
+            UserError: If there is not exactly one code, the magnitudes are not its, or an option is not valid.
         """
         words = np.asarray(self.words)
         if words.ndim == 2 and len(words) == 1:
             object.__setattr__(self, "words", words[0])
         elif words.ndim != 1:
             raise WrongShape(f"The query's words have the shape {words.shape}. Search for one code at a time.")
+        if self.magnitudes is not None and (self.magnitudes.shape != (self.bits,) or self.magnitudes.dtype != np.uint8):
+            raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
 
     def with_key(self, tie_key: bytes) -> Query:
@@ -188,75 +190,11 @@ class Query(SearchOptions):
         copied.__dict__.update(self.__dict__, tie_key=tie_key)
         return copied
 
-
-class Shown(NamedTuple):
-    """What a payload holds for people to see, see `Released`. Values that do not have the right form are left out."""
-
-    caption: str
-    labels: tuple[str, ...]
-    preview_url: str | None
-
-
-def shown_of(payload: Mapping[str, Any]) -> Shown:
-    """Return what a payload that a silo released holds for people to see."""
-    labels, url = payload.get("labels"), payload.get("preview")
-    return Shown(
-        str(payload.get("caption") or ""),
-        tuple(map(str, labels)) if labels and isinstance(labels, list | tuple) else (),
-        url if url is not None and preview_content(url) is not None else None,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Released:
-    """Hold what a silo releases of an item.
-
-    Attributes:
-        id: Id of the item within its silo.
-        silo: Name of the silo that holds the item.
-        payload: The released fields.
-        path: The item's picture file on this machine; None if it is not released or does not exist here.
-    """
-
-    id: Text
-    silo: Annotated[str, Unsent] = ""
-    payload: Annotated[Mapping[str, Any], PAYLOAD] = field(default_factory=dict)
-    path: Annotated[Path | None, Unsent] = None
-
-    def __repr__(self) -> str:
-        """Return all values but the preview, which is long."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        values["payload"] = {name: value for name, value in self.payload.items() if name != "preview"}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
-
-    @cached_property
-    def _shown(self) -> Shown:
-        return shown_of(self.payload)
-
-    @property
-    def caption(self) -> str:
-        """Text of the item, empty if it is not released."""
-        return self._shown.caption
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the item's labels, empty if they are not released."""
-        return self._shown.labels
-
-    @property
-    def preview_url(self) -> str | None:
-        """Small picture of the item as a data URL; None without one."""
-        return self._shown.preview_url
-
-    @property
-    def preview(self) -> Image.Image | None:
-        """The small picture of the item, or None."""
-        content = preview_content(self.preview_url)
-        if content is None:
-            return None
-        from silohash.data.pictures.formats import open_picture
-
-        return open_picture(content)
+    def without_magnitudes(self) -> Query:
+        """Return the query without its magnitudes. The other values are not checked again."""
+        copied = self.with_key(self.tie_key)
+        object.__setattr__(copied, "magnitudes", None)
+        return copied
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -301,6 +239,8 @@ class Hits:
             several silos scored with the same model, the number of their items with a higher score is divided by the number
             of these silos. None if items are ordered by distance or by score.
         scores: The score of each item, in descending order; None if silos compared codes only.
+        order_values: For each item, what orders it among those at its distance or rank, in ascending order. Silos tell it to
+            a hub, which does not pass it on. None if only a keyed hash orders them.
         step_bits: The silo rounded the distances to the middle of steps of this many bits, beginning at 0.
         edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
@@ -321,6 +261,7 @@ class Hits:
     model_digests: Annotated[frozenset[str], MODELS] = frozenset()
     ranks: Annotated[tuple[int, ...] | None, Unsent] = None
     scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
+    order_values: Annotated[tuple[Count, ...] | None, Sometimes] = None
     step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
     edition: Annotated[Text, Sometimes] = field(default="", compare=False)
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
@@ -370,6 +311,11 @@ class Hits:
     def known_distances(self) -> list[int]:
         """The distances in bits of the hits that have one."""
         return [distance for distance in self.distances if distance is not None]
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The order values, which are all 0 if there are none."""
+        return self.order_values or (0,) * len(self)
 
     @property
     def has_distances(self) -> bool:

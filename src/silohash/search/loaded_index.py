@@ -8,26 +8,33 @@ from secrets import token_hex
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from silohash.base.errors import UserError
 from silohash.base.names import tidy
 from silohash.index.base import Distances, Index, Keys, positions
-from silohash.index.codes import Words, from_bytes
+from silohash.index.codes import Magnitudes, Words, from_bytes
 from silohash.index.copies import Backend, load_index
 from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Store
+from silohash.search.order import magnitude_sums
 
 
 @runtime_checkable
-class _Open(Index, Protocol):
-    """An index that returns the codes of its items, and can be copied in less time than it is loaded."""
+class _Readable(Index, Protocol):
+    """An index that returns the codes of its items."""
 
     def words(self, keys: Keys) -> Words:
         """Return the codes under keys, ``(n, W)``."""
         ...
+
+
+@runtime_checkable
+class _Open(_Readable, Protocol):
+    """An index that can be copied in less time than it is loaded, too."""
 
     def copy(self) -> Self:
         """Return a copy, which can be changed while the index is searched."""
@@ -137,9 +144,18 @@ class LoadedIndex:
             UserError: If the index does not have an item with this id.
         """
         keys = self.store.keys_of([name])
-        if keys[0] >= 0 and isinstance(self.index, _Open):
+        if keys[0] >= 0 and isinstance(self.index, _Readable):
             return np.asarray(self.index.words(keys)[0])
         return np.asarray(self.store.words([name])[0])
+
+    def order_values(self, keys: Keys, words: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64] | None:
+        """Return what orders the items with some keys at the same distance (`magnitude_sums`), ``(n,)``.
+
+        Returns None if the codes are on a server, from which they are not read.
+        """
+        if not isinstance(self.index, _Readable):
+            return None
+        return magnitude_sums(self.index.words(keys), words, magnitudes)
 
     def digests(self, keys: Keys) -> Digests:
         """Return the digests of (silo, id) of the items with some keys, ``(n,)``, as `item_digests`."""

@@ -1,13 +1,15 @@
 """Send a query to every silo, and merge the answers so that they equal the answer of one pooled index.
 
-Each silo answers with its first ``offset + k`` items in an order that is the same everywhere: (distance, keyed hash of
-silo and id). The first ``offset + k`` of all items are among those, and merging finds them. No silo takes precedence
-among items at the same distance.
+Each silo answers with its first ``offset + k`` items in an order that is the same everywhere: (distance, order value, keyed
+hash of silo and id). The order value is the sum of the query's magnitudes over the bits in which the codes differ
+(`order.magnitude_sums`). The items of a silo that does not tell it get the expected one. The first ``offset + k`` of all
+items are among those, and merging finds them. No silo takes precedence among items at the same distance.
 
 Distances between codes of different models are not comparable. If silos use different models, rank replaces distance:
 one plus the number of items of the same silo that are strictly nearer. Of the two usual definitions of rank, this one can
 be computed from a silo's nearest items alone, regardless of how many items at the same distance are left out. Equal ranks
-of different silos are ordered by the same keyed hash. A merged result keeps its ranks, so that another hub can merge it
+of different silos are ordered by the number of equals in the same silo with a smaller order value, and then by the same
+keyed hash. A merged result keeps its ranks, so that another hub can merge it
 again.
 
 Scores replace distances if every silo with hits scored them, all with the same model. If only some did, ranks replace both.
@@ -33,7 +35,7 @@ from typing import NamedTuple
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
 from silohash.search.hits import Hits, Query, Reason, silent
-from silohash.search.order import question_key, tie_order
+from silohash.search.order import expected_sums, question_key, tie_order
 from silohash.search.requests import Answer, Refusal
 
 WAITING = Reason("It has not answered yet.", "late")
@@ -132,10 +134,14 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
         # The n-th hit gets the rank n, as if no two were equally near.
         return replace(part, ranks=tuple(range(1, len(part) + 1)), left_out={})
     nearest = sorted(part.known_distances)
+    placed = [*zip(part.known_distances, part.values, strict=True)]
+    ranks = tuple(bisect_left(nearest, distance) + 1 for distance, _ in placed)
+    smaller = (bisect_left(sorted(placed), pair) for pair in placed)
+    values = tuple(before + 1 - rank for before, rank in zip(smaller, ranks, strict=True))
     left_out = Counter[int]()
     for distance, count in part.left_out.items():
         left_out[bisect_left(nearest, distance) + 1] += count
-    return replace(part, ranks=tuple(bisect_left(nearest, place) + 1 for place in part.places), left_out=left_out)
+    return replace(part, ranks=ranks, left_out=left_out, order_values=values)
 
 
 def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
@@ -168,8 +174,14 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         model_digests=digests,
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
         scores=_joined_scores(parts),
+        order_values=_joined_values(parts),
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
     )
+
+
+def _joined_values(parts: Sequence[Hits]) -> tuple[int, ...]:
+    """Return the order values of all hits, which are 0 where there are none."""
+    return tuple(chain.from_iterable(part.values for part in parts))
 
 
 def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
@@ -180,15 +192,14 @@ def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
 
 
 def _order(joined: Hits, key: bytes, k: int) -> list[int]:
-    """Return the positions of hits ordered by place and, among equals, by the keyed hash of silo and id."""
-    places, silos, ids = joined.places, joined.silos, joined.ids
+    """Return the positions of hits ordered by place and, among equals, by order value and the keyed hash of silo and id."""
+    places, silos, ids, values = joined.places, joined.silos, joined.ids, joined.values
     # Ids are hashed for the order among equals, which hits beyond the place of the k-th do not need.
     cut = sorted(places)[k - 1] if k < len(places) else None
     near = [p for p, place in enumerate(places) if cut is None or place <= cut]
     equals = tie_order([silos[p] for p in near], [ids[p] for p in near], key).tolist()
-    return [
-        p for *_, p in sorted((places[p], equal, silos[p], ids[p], p) for p, equal in zip(near, equals, strict=True))
-    ]
+    found = ((places[p], values[p], equal, silos[p], ids[p], p) for p, equal in zip(near, equals, strict=True))
+    return [p for *_, p in sorted(found)]
 
 
 def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int, int]:
@@ -252,9 +263,17 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
     """Return the requested page of the merged answers to queries."""
     refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}
     parts = [silent(silo, reason) for silo, reason in {**replies.reasons, **refusals}.items()]
-    parts += [answer for answer in replies.answers.values() if isinstance(answer, Hits)]
+    hits = {silo: answer for silo, answer in replies.answers.items() if isinstance(answer, Hits)}
+    parts += [_with_order_values(answer, queries[silo]) for silo, answer in hits.items()]
     first = next(iter(queries.values()))
     by_rank = len({query.model_digest for query in queries.values()}) > 1
     # The page is cut after the merge, because the first hits of all silos may be of one silo.
-    merged = merge(parts, k=first.reach, key=key, by_rank=by_rank)
+    merged = replace(merge(parts, k=first.reach, key=key, by_rank=by_rank), order_values=None)
     return merged.page(first.offset) if first.offset else merged
+
+
+def _with_order_values(hits: Hits, query: Query) -> Hits:
+    """Return the answer of a silo with expected order values, if it could tell its own and did not."""
+    if query.magnitudes is None or not (hits.order_values is hits.scores is None and hits.has_distances):
+        return hits
+    return replace(hits, order_values=expected_sums(hits.known_distances, query.magnitudes))

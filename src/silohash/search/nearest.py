@@ -1,11 +1,11 @@
 """The nearest items of one silo over one or several modalities, such as its pictures and its texts.
 
-The distance of an item is the smallest distance of its codes, and items at the same distance are ordered by the keyed hash
-of silo and id (`order`), which is the same for all codes of an item. Let x be one of the k nearest items, and m the modality
-of its nearest code. If the code of x were not among the first k codes of m, the codes of k other items would precede it
-there, by a smaller distance or by the hash. The distances of these items are no larger than those of their codes, so k items
-would precede x. The first k codes of each modality therefore suffice for the k nearest items. Codes at the same distance as
-the last of them are found in the same scan, so that the tie at the cut is resolved by the hash and counted.
+The distance of an item is the smallest distance of its codes. Items at the same distance are ordered by the smallest order
+value of their codes there (`order.magnitude_sums`), and then by the keyed hash of silo and id (`order`). A scan finds the
+first k codes of a modality and all further codes at the distance of the last of them, so that the tie at the cut is
+resolved and counted. Let x be one of the k nearest items, and m the modality of its nearest code. If the code of x were not
+found there, the codes of k other items would precede it by a smaller distance. The distances of these items are no larger
+than those of their codes, so k items would precede x. The codes that the scans find therefore suffice.
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
 stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions
@@ -16,25 +16,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import NotFinite
-from silohash.base.types import Modality
+from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys
 from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
-from silohash.search.order import keyed_order
+from silohash.search.order import first_places
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
     from silohash.run.model.matcher import Matcher
 
 NO_KEY = -1
+
+VALUE_BITS = 17
+"""Lowest bits of a place, which hold the order value: at most 256 magnitudes of 255. The others hold the distance."""
+
+_Places: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,13 @@ class NearItems:
         distances_bits: For each item, the distance of its nearest code.
         keys: For each modality that was searched, the key of each item there; `NO_KEY` for an item that does not have a
             code at its distance.
+        order_values: For each item, what orders it among those at its distance (`magnitude_sums`); None if only the keyed
+            hash does.
     """
 
     distances_bits: Sequence[int]
     keys: Mapping[Modality, Sequence[int]]
+    order_values: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -65,7 +73,8 @@ class NearItems:
     def taken(self, places: Sequence[int]) -> NearItems:
         """Return the items at the given places, in the given order."""
         keys = {modality: [column[place] for place in places] for modality, column in self.keys.items()}
-        return NearItems([self.distances_bits[place] for place in places], keys)
+        values = None if self.order_values is None else tuple(self.order_values[place] for place in places)
+        return NearItems([self.distances_bits[place] for place in places], keys, values)
 
 
 def nearest_items(
@@ -91,7 +100,7 @@ def nearest_items(
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
         [(name, loaded)] = indexes.items()
-        return _of_one_index(name, loaded, *near[name], query.tie_key, k)
+        return _of_one_index(name, loaded, *near[name], query, k)
     limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
     if step_bits > 1:
         # Codes up to the largest distance that is rounded like the limit are equals of those at the limit.
@@ -102,8 +111,8 @@ def nearest_items(
         near = {name: _inside(*found, limit_bits) for name, found in near.items()}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
-        return _of_one_index(name, loaded, *near[name], query.tie_key, k)
-    return _joined(indexes, near, query.tie_key, k)
+        return _of_one_index(name, loaded, *near[name], query, k)
+    return _joined(indexes, near, query, k)
 
 
 def _rounded(loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int) -> tuple[Keys, Distances]:
@@ -129,33 +138,53 @@ def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int |
 
 
 def _of_one_index(
-    name: Modality, loaded: LoadedIndex, keys: Keys, distances: Distances, tie_key: bytes, k: int
+    name: Modality, loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query, k: int
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes of one modality, and the number of ties left out."""
-    ranked = np.lexsort((keyed_order(loaded.digests(keys), tie_key), distances))
-    ordered = distances[ranked]
-    return NearItems(ordered[:k].tolist(), {name: keys[ranked[:k]].tolist()}), _left_out(ordered, k)
+    places, valued = _places(loaded, keys, distances, query)
+    ranked = first_places(places, loaded.digests(keys), query.tie_key, k)
+    return _near_items(places, ranked, {name: keys[ranked].tolist()}, valued=valued)
+
+
+def _places(loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query) -> tuple[_Places, bool]:
+    """Return a place for each code, ordered by (distance, order value), and whether there are order values."""
+    places = distances.astype(np.int64) << VALUE_BITS
+    values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
+    return (places, False) if values is None else (places | values, True)
+
+
+def _near_items(
+    places: _Places, ranked: Rows, keys: Mapping[Modality, Sequence[int]], *, valued: bool
+) -> tuple[NearItems, dict[int, int]]:
+    """Return the items at some positions, and the number of others at the distance of the last, by that distance."""
+    found, left_out = places[ranked], {}
+    values = tuple((found & ((1 << VALUE_BITS) - 1)).tolist()) if valued else None
+    distances = (found >> VALUE_BITS).tolist()
+    if len(found) < len(places) and (count := int((places >> VALUE_BITS <= distances[-1]).sum()) - len(found)):
+        left_out = {distances[-1]: count}
+    return NearItems(distances, keys, values), left_out
 
 
 def _joined(
-    indexes: Mapping[Modality, LoadedIndex], near: Mapping[Modality, tuple[Keys, Distances]], tie_key: bytes, k: int
+    indexes: Mapping[Modality, LoadedIndex], near: Mapping[Modality, tuple[Keys, Distances]], query: Query, k: int
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes that were found of each modality, and the number of ties left out."""
     names = list(indexes)
     index_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
-    keys, distances = (np.concatenate([near[name][part] for name in names]) for part in (0, 1))
+    keys = np.concatenate([near[name][0] for name in names])
+    placed = [_places(indexes[name], *near[name], query) for name in names]
+    places, valued = np.concatenate([places for places, _ in placed]), all(valued for _, valued in placed)
     digests: Digests = np.concatenate([indexes[name].digests(near[name][0]) for name in names])
     items, item_of = _grouped(digests)
-    nearest = np.full(len(items), np.iinfo(np.int32).max, np.int32)
-    np.minimum.at(nearest, item_of, distances)
-    in_order = np.lexsort((keyed_order(items, tie_key), nearest))
-    ordered, ranked = nearest[in_order], in_order[:k]
+    nearest = np.full(len(items), np.iinfo(np.int64).max)
+    np.minimum.at(nearest, item_of, places)
+    ranked = first_places(nearest, items, query.tie_key, k)
     place_of = np.full(len(items), -1, np.int64)
     place_of[ranked] = np.arange(len(ranked))
-    codes = np.flatnonzero((place_of[item_of] >= 0) & (distances == nearest[item_of]))
+    codes = np.flatnonzero((place_of[item_of] >= 0) & (places >> VALUE_BITS == nearest[item_of] >> VALUE_BITS))
     found = np.full((len(names), len(ranked)), NO_KEY, np.int64)
     found[index_of[codes], place_of[item_of[codes]]] = keys[codes]
-    return NearItems(ordered[:k].tolist(), dict(zip(names, found.tolist(), strict=True))), _left_out(ordered, k)
+    return _near_items(nearest, ranked, dict(zip(names, found.tolist(), strict=True)), valued=valued)
 
 
 def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
@@ -167,15 +196,6 @@ def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
     position = np.empty(len(ordered), np.int64)
     position[order] = np.cumsum(first) - 1
     return ordered[first], position
-
-
-def _left_out(ordered: Distances, k: int) -> dict[int, int]:
-    """Return the number of items beyond the first k at the distance of the k-th, by that distance."""
-    if len(ordered) <= k:
-        return {}
-    last = ordered[k - 1]
-    count = int(ordered.searchsorted(last, "right")) - k
-    return {int(last): count} if count else {}
 
 
 def candidates(matcher: Matcher, query: Query, modality: Modality, k: int) -> int:
@@ -202,4 +222,4 @@ def best_items(
     if not all(map(math.isfinite, scores)):
         raise NotFinite("Some of its scores are not finite numbers. Train the model again with a lower learning rate.")
     order = sorted(range(len(items)), key=lambda place: -scores[place])[:k]
-    return items.taken(order), tuple(scores[place] for place in order)
+    return replace(items.taken(order), order_values=None), tuple(scores[place] for place in order)

@@ -23,7 +23,7 @@ from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
-from silohash.search.policy import CONTENT_REFUSED, SIMILAR_REFUSED, Approvals, Policy, Quota
+from silohash.search.policy import CONTENT_REFUSED, MEASURED, SIMILAR_REFUSED, Approvals, Policy, Quota
 from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
 if TYPE_CHECKING:
@@ -380,6 +380,8 @@ class SiloNode:
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
+        if self._ignores_magnitudes(query):
+            query = query.without_magnitudes()
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
@@ -387,7 +389,9 @@ class SiloNode:
         left_out: Mapping[int, int] = {}
         if items is None:
             items, left_out = nearest_items(indexes, query, k, radius_bits, step_bits=step_bits)
-        reasons = [*reasons, *refusal, *self._limits(query, len(items))]
+        reasons = [*reasons, *refusal]
+        if len(items) < k or k == self.policy.max_results:
+            reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
         ids, payloads = self._stored(indexes, items)
         kept = self._approved(ids)
         if len(kept) < len(ids):
@@ -403,14 +407,19 @@ class SiloNode:
             silos=(self.name,) * len(items),
             payloads=self._released_parts(payloads),
             found_by=items.found_by,
+            order_values=items.order_values,
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
-            scores=None if scores is None else tuple(scores),
+            scores=scores,
             step_bits=step_bits,
             edition=self._edition(indexes),
             alterations=self._alterations,
         )
+
+    def _ignores_magnitudes(self, query: Query) -> bool:
+        """Return whether a query has magnitudes that must not order items."""
+        return query.magnitudes is not None and not (self.policy.orders_by_outputs and query.source in MEASURED)
 
     def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""
@@ -419,7 +428,7 @@ class SiloNode:
 
     def _scored(
         self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int
-    ) -> tuple[NearItems | None, Sequence[float] | None, list[str]]:
+    ) -> tuple[NearItems | None, tuple[float, ...] | None, list[str]]:
         """Return the k items with the highest scores among the candidates, and their scores."""
         refusal = self._refusal_to_score(query)
         if refusal or self.matcher is None:
@@ -456,7 +465,7 @@ class SiloNode:
 
     def _stored(
         self, indexes: Mapping[Modality, LoadedIndex], items: NearItems
-    ) -> tuple[list[str], list[dict[str, Any]]]:
+    ) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
         """Return the ids and payloads of items, from the first modality by which each was found."""
         ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
         missing: Sequence[int] = range(len(items))
@@ -484,16 +493,7 @@ class SiloNode:
             if name in previews:
                 payload["preview"] = preview_url(previews[name])
 
-    def _limits(self, query: Query, released: int) -> list[str]:
-        """Return the reason for releasing fewer items than requested, if it is the policy."""
-        if released == self.policy.max_results < query.reach:
-            return [f"It limits results to {released:,} per query."]
-        limit = self.policy.max_distance_bits
-        if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
-            return [f"It limits results to a distance of {limit} bits."]
-        return []
 
-
-def _taken(values: Sequence[T], places: Sequence[int]) -> list[T]:
+def _taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
     """Return the values at some places."""
-    return [values[place] for place in places]
+    return tuple(values[place] for place in places)

@@ -14,7 +14,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from silohash.index.codes import Magnitudes, Words
 from silohash.index.digests import PERSON, Digests, item_digests
+
+_BITS_OF_BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype(np.int64)
+"""``(8, 256)``, the bits of each value of a byte."""
 
 _SHIFT = np.uint64(32)
 _FACTORS = (np.uint64(0xBEA225F9EB34556D), np.uint64(0x9E3779B97F4A7C15))
@@ -42,6 +46,51 @@ def keyed_order(digests: Digests, key: bytes) -> Digests:
         np.right_shift(mixed, _SHIFT, out=high)
         mixed ^= high
     return mixed
+
+
+def magnitude_sums(words: Words, query: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
+    """Return the sum of the query's magnitudes over the bits in which each code differs from the query's, ``(n,)``.
+
+    Of two items at the same distance, the one with the smaller sum differs in bits of which the model was less sure.
+
+    Args:
+        words: ``(n, W)`` packed codes.
+        query: ``(W,)`` packed code.
+        magnitudes: ``(bits,)`` magnitudes of the query's outputs.
+
+    Example:
+        >>> codes = np.array([[0b001], [0b100]], np.uint16)
+        >>> magnitude_sums(codes, np.array([0b000], np.uint16), np.array([90, 255, 10, 0, 0, 0, 0, 0], np.uint8))
+        array([90, 10])
+    """
+    differing = np.ascontiguousarray(words ^ query).view(np.uint8)
+    weights = np.zeros((differing.shape[1], 8), np.int64)
+    weights.reshape(-1)[: len(magnitudes)] = magnitudes
+    sums = np.zeros(len(differing), np.int64)
+    for byte, table in zip(differing.T, weights @ _BITS_OF_BYTES, strict=True):
+        sums += table[byte]
+    return sums
+
+
+def expected_sums(distances: Sequence[int], magnitudes: Magnitudes) -> tuple[int, ...]:
+    """Return the mean of `magnitude_sums` over all codes at each distance, for items whose silo does not tell theirs."""
+    total = int(magnitudes.sum(dtype=np.int64))
+    return tuple(distance * total // len(magnitudes) for distance in distances)
+
+
+def first_places(places: npt.NDArray[np.int64], digests: Digests, key: bytes, k: int) -> npt.NDArray[np.int64]:
+    """Return the positions of the first k items, ordered by place and, among equals, by the keyed hash.
+
+    Args:
+        places: ``(n,)`` places. Smaller ones come first.
+        digests: ``(n,)`` digests of the items.
+        key: Key of the order among equals.
+        k: Number of items.
+    """
+    rows = np.arange(len(places))
+    if k < len(places):
+        rows = np.flatnonzero(places <= np.partition(places, k - 1)[k - 1])
+    return np.asarray(rows[np.lexsort((keyed_order(digests[rows], key), places[rows]))[:k]])
 
 
 def tie_order(silos: Sequence[str], ids: Sequence[str], key: bytes) -> Digests:

@@ -38,6 +38,9 @@ from silohash.index.base import FIELDS
 Source: TypeAlias = Literal["text", "picture", "vector", "code", "item"]
 """What the code of a query was made from; "item" for the code of an item of a silo."""
 
+MEASURED: tuple[Source, ...] = ("text", "picture")
+"""What a hub encodes by itself. Magnitudes of its outputs are used only with these, because nobody chooses them freely."""
+
 Alteration: TypeAlias = Literal["rounded", "noised", "ranks"]
 """What a silo did to its distances: rounded them, measured them to noised codes, or released ranks only."""
 
@@ -146,6 +149,11 @@ class Policy:
         return tuple(name for name, applies in applied.items() if applies) or None
 
     @property
+    def orders_by_outputs(self) -> bool:
+        """Whether outputs order items, and not codes alone. They would tell more than a limited answer may."""
+        return self.alterations is None and self.max_near_queries is None
+
+    @property
     def needs_ledger(self) -> bool:
         """Whether the silo needs a secret, or remembers queries (`silohash.search.ledger`)."""
         return self.rank_only or self.code_noise > 0 or self.max_near_queries is not None
@@ -171,6 +179,15 @@ class Policy:
         """Return the radius of a search: the smaller of the requested radius and the policy's, None if neither is set."""
         limits = [limit for limit in (self._widened(requested_bits), self.max_distance_bits) if limit is not None]
         return min(limits, default=None)
+
+    def reached(self, wanted: int, radius_bits: int | None, released: int) -> list[str]:
+        """Return the reason for releasing fewer items than wanted within a radius, if it is a limit."""
+        if released == self.max_results < wanted:
+            return [f"It limits results to {released:,} per query."]
+        limit = self.max_distance_bits
+        if limit is not None and released < wanted and (radius_bits is None or limit < radius_bits):
+            return [f"It limits results to a distance of {limit} bits."]
+        return []
 
     def _widened(self, radius_bits: int | None) -> int | None:
         """Return the largest distance in the step of a radius, so that a radius reveals no more."""

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from silohash.base.errors import EmptyInput
 from silohash.base.types import Modality
 from silohash.index.base import FIELDS
+from silohash.index.codes import Magnitudes
 from silohash.search.fields import (
     CODE,
     MOST_CHARACTERS,
@@ -32,7 +33,8 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
-from silohash.search.hits import Hits, Query, Released, SearchOptions
+from silohash.search.hits import Hits, Query, SearchOptions
+from silohash.search.released import Released
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
@@ -101,12 +103,14 @@ class Code:
         bits: Code length.
         model_digest: Digest of the model that computed the code. Silos with codes of another model do not answer.
         modality: The modality of the item that was encoded; None if it is not the code of an item.
+        magnitudes: Magnitudes of the outputs, as in `Query`; None if they are not known.
     """
 
     bits: Bits
     words: Annotated[npt.NDArray[np.unsignedinteger], CODE]
     model_digest: Model
     modality: Annotated[Modality | None, Sent(Modality)] = None
+    magnitudes: Annotated[Magnitudes | None, Unsent] = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from silohash.index.codes import (
     Codes,
     check_words,
     from_bytes,
+    magnitudes_of,
     pack,
     pack_bits,
     to_bytes,
@@ -176,3 +177,26 @@ def test_bits_are_packed_in_order():
     assert (pack_bits(bits) == pack(np.where(bits, 1, -1))).all()
     with pytest.raises(OutOfRange, match="from 8 to 256"):
         pack_bits(bits[:, :7])
+
+
+def test_magnitudes_are_relative_to_the_largest_of_each_row():
+    outputs = np.array([[-4.0, 2.0, 1.0, 0.0], [0.0] * 4, [np.inf, -1.0, 1e300, 0.0], [1e-300, -1e-300, 0.0, 0.0]])
+    expected = [[255, 128, 64, 0], [0] * 4, [255, 0, 0, 0], [255, 255, 0, 0]]
+    found = magnitudes_of(outputs)
+    assert (found.tolist(), found.dtype) == (expected, np.uint8)
+    assert magnitudes_of(np.zeros((0, 8), np.float32)).shape == (0, 8)
+
+
+def test_magnitudes_belong_to_codes():
+    outputs = np.random.default_rng(0).normal(size=(3, 8))
+    about = {
+        "words": pack(outputs),
+        "bits": 8,
+        "ids": np.array(["a", "b", "c"]),
+        "modality": "text",
+        "model_digest": "",
+    }
+    codes = Codes(**about, magnitudes=magnitudes_of(outputs))
+    assert (codes.take(np.array([2])).magnitudes == magnitudes_of(outputs)[2:]).all()
+    with pytest.raises(LengthsDiffer):
+        Codes(**about, magnitudes=codes.magnitudes[:, :7])

@@ -7,8 +7,9 @@ import hashlib
 import numpy as np
 import pytest
 
+from silohash.index.codes import pack, unpack
 from silohash.index.digests import PERSON
-from silohash.search.order import keyed_order, question_key, tie_order
+from silohash.search.order import expected_sums, first_places, keyed_order, magnitude_sums, question_key, tie_order
 
 MASK = (1 << 64) - 1
 
@@ -55,3 +56,23 @@ def test_the_key_of_a_query_is_always_the_same_one() -> None:
     assert len(key) == 16
     by_hand = hashlib.blake2b(words.tobytes(), key=secret_digest, digest_size=16, person=PERSON).digest()
     assert key == by_hand == question_key(b"secret", [words[:1], words[1:]])
+
+
+@pytest.mark.parametrize("bits", [8, 12, 32, 65, 256])
+def test_magnitudes_are_summed_over_the_differing_bits(bits):
+    generator = np.random.default_rng(bits)
+    words, magnitudes = pack(generator.normal(size=(50, bits))), generator.integers(0, 256, bits).astype(np.uint8)
+    signs = unpack(words, bits)
+    plain = [sum(int(m) for m, a, b in zip(magnitudes, row, signs[0], strict=True) if a != b) for row in signs]
+    assert magnitude_sums(words, words[0], magnitudes).tolist() == plain
+    mean = [round(bits * 255 * d / bits) for d in (0, 1, bits)]
+    assert expected_sums([0, 1, bits], np.full(bits, 255, np.uint8)) == tuple(mean)
+
+
+@pytest.mark.parametrize("k", [1, 5, 29, 30, 40])
+def test_first_places_are_those_of_a_plain_sort(k):
+    generator = np.random.default_rng(k)
+    places, digests = generator.integers(0, 4, 30), generator.integers(0, 1 << 63, 30).astype(np.uint64)
+    hashes = keyed_order(digests, b"key").tolist()
+    plain = sorted(range(30), key=lambda row: (places[row], hashes[row]))[:k]
+    assert first_places(places, digests, b"key", k).tolist() == plain

@@ -282,7 +282,7 @@ class Models:
         raise UserError(f'No model of this run has the digest "{digest}".')
 
     def encoder(self, name: str) -> SimpleNamespace:
-        code = SimpleNamespace(words=pack(np.ones((1, 16))), bits=16, model_digest=self.digests[name])
+        code = SimpleNamespace(words=pack(np.ones((1, 16))), bits=16, model_digest=self.digests[name], magnitudes=None)
         return SimpleNamespace(encode=lambda value, modality: code)
 
 

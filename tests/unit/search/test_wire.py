@@ -578,6 +578,43 @@ def test_scores_that_cannot_be_right_leave_the_silo_out(changes, sent, reason):
     assert reason in str(error.value)
 
 
+MAGNITUDES = {"magnitudes": np.arange(16, dtype=np.uint8) + 240}
+
+
+def test_magnitudes_arrive_as_they_were_sent():
+    asked = decode_request(encode_request(query(**MAGNITUDES)))
+    assert (asked.magnitudes.tolist(), asked.magnitudes.dtype) == (MAGNITUDES["magnitudes"].tolist(), np.uint8)
+    assert "magnitudes" not in json.loads(encode_request(query()))
+
+
+@pytest.mark.parametrize("sent", ["ff" * 15, "ff" * 17, "f" * 32 + "g0", "ff" * 257, 7])
+def test_other_magnitudes_are_refused(sent):
+    document = json.loads(encode_request(query())) | {"magnitudes": sent}
+    with pytest.raises(UnreadableMessage):
+        decode_request(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("values", "sent", "reason"),
+    [
+        ([3, 4, 5], MAGNITUDES, ""),
+        ([3, 4, 5], {}, "although it was not sent magnitudes"),
+        ([3, 4], MAGNITUDES, "columns of unequal length"),
+        ([3, 5, 4], MAGNITUDES, "not in ascending order"),
+        ([3, 4, 16 * 255], MAGNITUDES, "an order value above 3960"),
+        ([3, 4, -1], MAGNITUDES, "order_values.2"),
+    ],
+)
+def test_order_values_are_checked(values, sent, reason):
+    found = json.loads(encode_answer("north", hits())) | {"order_values": values, "distances": [0, 2, 2]}
+    if not reason:
+        assert read(found, query(**sent)).order_values == tuple(values)
+        return
+    with pytest.raises(UnreadableMessage) as error:
+        read(found, query(**sent))
+    assert reason in str(error.value)
+
+
 def test_a_summary_states_whether_words_and_regions_are_accepted():
     for accepts in (True, False):
         content = encode_answer("north", SiloStatus(name="north", accepts_content=accepts))

@@ -19,7 +19,7 @@ from silohash.data.archive import Archive
 from silohash.features.base import Featurizer, Value
 from silohash.features.onnx_session import open_session, run_session
 from silohash.features.vectors import vectors
-from silohash.index.codes import Codes, pack
+from silohash.index.codes import Codes, magnitudes_of, pack
 
 Labels: TypeAlias = npt.NDArray[np.uint8]
 """True labels of some items, ``(n, C)`` multi-hot."""
@@ -120,8 +120,9 @@ class Encoder:
         labels: Labels | None = None,
     ) -> Codes:
         """Return the codes of a featurizer's vectors, ``(n, *shape)``; ``labels`` as `labels_for` returns them."""
-        words = pack(self.outputs(values, modality, labels))
-        return Codes(words=words, bits=self.bits, ids=ids, modality=modality, model_digest=self.digest)
+        outputs = self.outputs(values, modality, labels)
+        about: dict[str, Any] = {"bits": self.bits, "modality": modality, "model_digest": self.digest}
+        return Codes(words=pack(outputs), ids=ids, magnitudes=magnitudes_of(outputs), **about)
 
     def outputs(
         self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None

@@ -13,7 +13,8 @@ from silohash.base.errors import BitsDiffer, OneInputNeeded
 from silohash.base.types import Modality, Target
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
-from silohash.search.hits import Hits, SearchOptions, described, shown_of
+from silohash.search.hits import Hits, SearchOptions, described
+from silohash.search.released import shown_of
 from silohash.search.requests import Code
 from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 

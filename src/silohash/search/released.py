@@ -1,0 +1,85 @@
+"""What a silo releases of an item, and what of it people see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from silohash.index.preview import preview_content
+from silohash.search.fields import PAYLOAD, Text, Unsent
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class Shown(NamedTuple):
+    """What a payload holds for people to see, see `Released`. Values that do not have the right form are left out."""
+
+    caption: str
+    labels: tuple[str, ...]
+    preview_url: str | None
+
+
+def shown_of(payload: Mapping[str, Any]) -> Shown:
+    """Return what a payload that a silo released holds for people to see."""
+    labels, url = payload.get("labels"), payload.get("preview")
+    return Shown(
+        str(payload.get("caption") or ""),
+        tuple(map(str, labels)) if labels and isinstance(labels, list | tuple) else (),
+        url if url is not None and preview_content(url) is not None else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Released:
+    """Hold what a silo releases of an item.
+
+    Attributes:
+        id: Id of the item within its silo.
+        silo: Name of the silo that holds the item.
+        payload: The released fields.
+        path: The item's picture file on this machine; None if it is not released or does not exist here.
+    """
+
+    id: Text
+    silo: Annotated[str, Unsent] = ""
+    payload: Annotated[Mapping[str, Any], PAYLOAD] = field(default_factory=dict)
+    path: Annotated[Path | None, Unsent] = None
+
+    def __repr__(self) -> str:
+        """Return all values but the preview, which is long."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["payload"] = {name: value for name, value in self.payload.items() if name != "preview"}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    @cached_property
+    def _shown(self) -> Shown:
+        return shown_of(self.payload)
+
+    @property
+    def caption(self) -> str:
+        """Text of the item, empty if it is not released."""
+        return self._shown.caption
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the item's labels, empty if they are not released."""
+        return self._shown.labels
+
+    @property
+    def preview_url(self) -> str | None:
+        """Small picture of the item as a data URL; None without one."""
+        return self._shown.preview_url
+
+    @property
+    def preview(self) -> Image.Image | None:
+        """The small picture of the item, or None."""
+        content = preview_content(self.preview_url)
+        if content is None:
+            return None
+        from silohash.data.pictures.formats import open_picture
+
+        return open_picture(content)
