@@ -87,8 +87,9 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "The virtual environment could not be created. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
-# The build backend comes first: hatchling builds the package.
+# The build backends come first: hatchling builds the package, and setuptools one that NVIDIA FLARE needs in source form
+# only; the setuptools of a new virtual environment may be too old for it.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@

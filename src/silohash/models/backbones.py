@@ -20,7 +20,6 @@ from silohash.base.types import Arrays, Modality
 from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.features.network import NETWORKS, network_module, options_of
-from silohash.models.dropout import Dropout
 from silohash.models.specs import TowerSpec
 
 COMMON_OPTIONS: Mapping[str, Any] = {"backbone": "", "freeze": False}
@@ -45,7 +44,7 @@ class PublishedTower(nn.Module):
         self.frozen = bool(settings["freeze"])
         same = not spec.layers and settings["width"] == spec.hidden
         widths = () if same else (settings["width"], *spec.layers, spec.hidden)
-        self.head = nn.Sequential(*rectified_layers(widths), Dropout(spec.dropout))
+        self.head = nn.Sequential(*rectified_layers(widths), nn.Dropout(spec.dropout))
         self.fixed_buffers: tuple[str, ...] = ()
         if self.frozen:
             self.network.requires_grad_(requires_grad=False)

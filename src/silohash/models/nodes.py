@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from silohash.features.nodes.regions import BOX
 from silohash.features.nodes.word_ids import UNPARSED
-from silohash.models.dropout import Dropout
 from silohash.models.specs import TowerSpec
+from silohash.models.towers import Dropout
 
 INITIAL_WORD = 0.1
 """Largest absolute value in the initial vector of a word."""

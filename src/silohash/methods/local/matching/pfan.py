@@ -27,10 +27,10 @@ from silohash.features.nodes.regions import BOX
 from silohash.methods.local.matching.attention import Direction
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.scan import SCANNet, SCANParams
-from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, WordEncoder, split_regions, xavier_linear
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import Dropout
 
 SIDE = 16
 """Number of cells per side of a picture."""

@@ -35,10 +35,10 @@ from silohash.methods.local.matching.base import (
     one_node,
     towers_of,
 )
-from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import Dropout
 
 CONVOLUTIONS = (1, 2, 3)
 """Numbers of neighboring words that a convolution sees."""

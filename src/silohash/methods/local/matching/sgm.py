@@ -27,10 +27,10 @@ from silohash.base.types import MethodCard
 from silohash.features.nodes.regions import BOX
 from silohash.methods.local.matching.attention import affinities, chunked, fragments, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
-from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, WordEncoder, split_regions
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import Dropout
 
 RELATIONS = "relations"
 """Name of the relations of an item in `Nodes.extra`, ``(B, M, D)``, zero for padding."""

@@ -26,10 +26,10 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, towers_of
-from silohash.models.dropout import Dropout
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import Dropout
 
 CARD = MethodCard(
     key="vsrn",

@@ -41,9 +41,8 @@ from silohash.methods.local.label_networks import LabelNet, LocalResponse, Multi
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
 from silohash.methods.local.stored_outputs import joint_codes, store_batch
 from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
-from silohash.models.dropout import Dropout
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import HashNet
+from silohash.models.towers import Dropout, HashNet
 
 CARD = MethodCard(
     key="ssah",
