@@ -370,6 +370,19 @@ def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
     return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
+def size_in_words(count: int) -> str:
+    """Return a number of bytes in words.
+
+    Example:
+        >>> size_in_words(512), size_in_words(17_770_240)
+        ('512 B', '17.8 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"
+
+
 def check_replaceable(path: Path, *marks: bytes) -> None:
     """Check that a file may be written: it does not exist, or an earlier call of silohash wrote it.
 

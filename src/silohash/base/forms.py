@@ -11,13 +11,14 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from safetensors import SafetensorError
 
 from silohash.base.errors import DamagedFile, MissingFile, UnreadableFile, UserError, WrongKindOfPath
@@ -117,6 +118,24 @@ def of_value(value: object, form: type[T]) -> T:
     """
     found: T = _adapter(cast(Hashable, form)).validate_python(value)
     return found
+
+
+def located(loc: Sequence[int | str], model: type[BaseModel]) -> tuple[FieldInfo | None, type[BaseModel] | None]:
+    """Return the field at a location that pydantic states, and the model of its table; None where there is none."""
+    field, table = None, cast("type[BaseModel] | None", model)
+    for part in loc:
+        if isinstance(part, str):
+            fields = table.model_fields if table else {}
+            field = fields.get(part) or next((each for each in fields.values() if each.alias == part), None)
+            table = model_in(field.annotation) if field else table
+    return field, table
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401  a type
+    """Return the model in an annotation such as ``Model | None`` or ``tuple[Model, ...]``, if there is one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for found in map(model_in, get_args(annotation)) if found), None)
 
 
 @cache

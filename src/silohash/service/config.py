@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
@@ -25,7 +24,7 @@ from pydantic import (
 
 from silohash.base.errors import InvalidFile
 from silohash.base.files import read_toml
-from silohash.base.forms import detail, fault
+from silohash.base.forms import detail, fault, located
 from silohash.base.registry import suggestion
 
 REMEDY = "Correct the file."
@@ -257,13 +256,6 @@ class HubConfig(_Table):
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
-TABLES: Mapping[str, type[_Table]] = {
-    "bus": BusSettings,
-    "sealing": SealingSettings,
-    "nats": NatsSettings,
-    "items": ItemsSettings,
-    "metrics": MetricsSettings,
-}
 
 
 def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
@@ -287,8 +279,8 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
         return f"[sealing] is missing, the table of the keys that encrypt messages; {NEW_KEY}"
     if first["type"] != "extra_forbidden":
         return fault(error)
-    *tables, name = map(str, first["loc"])
-    known = (TABLES[tables[-1]] if tables else form).model_fields
+    name, (_, table) = str(first["loc"][-1]), located(first["loc"][:-1], form)
+    known = (table or form).model_fields
     return detail(ValueError(f'unknown key "{name}"{suggestion(name, known)}; the keys here are: {", ".join(known)}'))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
 from silohash.base.errors import UnknownName
+from silohash.base.forms import model_in
 from silohash.base.registry import suggestion
 from silohash.base.visible import markdown
 from silohash.report.tables import markdown_table
@@ -136,9 +137,7 @@ def _belongs_to_a_method(key: str) -> bool:
                 f'There is no setting "{key}"{suggestion(part, model.model_fields)}. What no setting expresses has a key '
                 f'that begins with "{BEYOND_CONFIG}".'
             )
-        annotation = model.model_fields[part].annotation
-        kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
-        model = next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
+        model = model_in(model.model_fields[part].annotation)
     return False
 
 

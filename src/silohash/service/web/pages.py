@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from PIL import Image
 
 from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
-from silohash.base.files import digest_json, read_bytes
+from silohash.base.files import digest_json, read_bytes, size_in_words
 from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
@@ -179,9 +179,9 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
         reachable=sum(silo.reachable for silo in status.silos),
         models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
         charts=cards.charts(status.rounds, status.chosen_round),
-        uplink=cards.size_in_words(sum(record.uplink_bytes for record in status.rounds)),
-        downlink=cards.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
-        size_in_words=cards.size_in_words,
+        uplink=size_in_words(sum(record.uplink_bytes for record in status.rounds)),
+        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
+        size_in_words=size_in_words,
         badges=known,
     )
 
