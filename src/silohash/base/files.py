@@ -35,6 +35,7 @@ from silohash.base.types import Arrays
 T = TypeVar("T")
 
 TRAIN_AGAIN = "Restore it, or run the training again."
+MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run again.'
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MARKED_BYTES = 1 << 16
 WRITTEN = ".written.json"

@@ -21,7 +21,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from safetensors import SafetensorError
 
-from silohash.base.errors import DamagedFile, MissingFile, UnreadableFile, UserError, WrongKindOfPath
+from silohash.base.errors import DamagedFile, MissingFile, OtherVersion, UnreadableFile, UserError, WrongKindOfPath
 from silohash.base.visible import visible
 
 T = TypeVar("T")
@@ -77,6 +77,16 @@ def reading(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> I
 def damaged(where: Path | str, what: str, remedy: str = AGAIN) -> UserError:
     """Return the error of a file, or of a line of it, whose content is not usable."""
     return DamagedFile(f"{where} is damaged or has another format ({what}). {remedy}")
+
+
+def check_version(where: Path, found: int, version: int, remedy: str = "Use the silohash that wrote it.") -> None:
+    """Check the version of a format.
+
+    Raises:
+        UserError: If it is another one than this silohash reads.
+    """
+    if found != version:
+        raise OtherVersion(f"{where} has format version {found}, and this silohash reads version {version}. {remedy}")
 
 
 def detail(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,9 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import OtherVersion
 from silohash.base.files import TRAIN_AGAIN, digest_arrays, digest_json, read_arrays, write_arrays
-from silohash.base.forms import of_value, reading
+from silohash.base.forms import check_version, of_value, reading
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles
@@ -101,11 +100,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
     arrays, about = read_arrays(path)
     with reading(path, remedy=TRAIN_AGAIN):
         stated = of_value(about, _About)
-        if stated.version != VERSION:
-            raise OtherVersion(
-                f"{path} has version {stated.version}, and this silohash reads version {VERSION}. "
-                "Use the silohash that wrote it."
-            )
+        check_version(path, stated.version, VERSION)
         text = zlib.decompressobj().decompress(arrays["ids"].tobytes(), MOST_ID_BYTES)
         ids = text.decode("utf-8", "surrogatepass").split("\0")
         items = {name: arrays[f"items/{name}"] for name in CALLED if f"items/{name}" in arrays}
@@ -116,14 +111,12 @@ def read_fingerprint(path: Path) -> Fingerprint:
 
 def changes(before: Fingerprint, archive: Archive) -> list[str]:
     """Return what has changed since the fingerprint was written, one phrase per kind of change; nothing if equal."""
-    now = digests_of(archive)
-    changed = {part for part in {**before.digests, **now} if before.digests.get(part) != now.get(part)}
+    changed = _changed_parts(before.digests, digests_of(archive))
     if not changed:
         return []
     old = {name: row for row, name in enumerate(before.ids)}
     new = {str(name): row for row, name in enumerate(archive.ids)}
-    added, gone = [name for name in new if name not in old], [name for name in old if name not in new]
-    phrases = [*_listed(added, "{} new"), *_listed(gone, "{} missing")]
+    phrases = [*_listed(_without(new, old), "{} new"), *_listed(_without(old, new), "{} missing")]
     # With other items, these have changed in any case.
     phrases = phrases or [words for part, words in NOT_PER_ITEM.items() if part in changed]
     rows = np.array([[old[name], row] for name, row in new.items() if name in old], np.int64).reshape(-1, 2)
@@ -131,6 +124,14 @@ def changes(before: Fingerprint, archive: Archive) -> list[str]:
         if column in changed:
             phrases += _changed_items(before, archive, column, rows)
     return phrases or ["its content"]
+
+
+def _changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    return {part for part in {**before, **now} if before.get(part) != now.get(part)}
+
+
+def _without(names: Iterable[str], known: Container[str]) -> list[str]:
+    return [name for name in names if name not in known]
 
 
 def _changed_items(before: Fingerprint, archive: Archive, column: str, rows: npt.NDArray[np.int64]) -> Iterator[str]:

@@ -103,11 +103,7 @@ class Run:
         environment: dict[str, object],
         archive: Archive,
     ) -> Run:
-        """Create a run's folder, with the files that are known before the first round.
-
-        Raises:
-            UserError: If the folder already holds a run or files of the user, or another process writes to it.
-        """
+        """Create a run's folder, if it is free (`check_free`), with the files that are known before the first round."""
         run = cls(folder, resolved)
         run.check_free()
         run.describe(partition, environment, archive)
@@ -196,11 +192,7 @@ class Run:
 
     @property
     def data_path(self) -> Path | None:
-        """The folder of the archive; None for a named archive. The rest of the config is not checked.
-
-        Raises:
-            UserError: If the config cannot be read.
-        """
+        """The folder of the archive; None for a named archive. The rest of the config is not checked."""
         if self.given is not None:
             return self.given.config.data.path
         data = read_toml(self.config_path, remedy="Correct the file.").get("data")

@@ -266,11 +266,7 @@ def _evaluations(rows: Sequence[ResultRow], wanted: Sequence[Evaluation]) -> lis
 
 
 def figure_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
-    """Return the cell with the given value of every field.
-
-    Raises:
-        UserError: If its runs were measured differently.
-    """
+    """Return the cell with the given value of every field. The exceptions are those of `result_tables`."""
     runs = study.runs_with(fields)
     found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
     rows = tuple(replace(row, round_by=ONLY_ROUND) if len(run.rounds) == 1 else row for run, row in found)

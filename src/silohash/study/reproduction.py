@@ -17,9 +17,8 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.load import read_override
 from silohash.run.config.sections import DataConfig, RunConfig
 from silohash.study.config import Axis, Choice, StudyConfig
-from silohash.study.differences import BEYOND_CONFIG, SettingDifference, differences
 from silohash.study.figures import Figure
-from silohash.study.papers import PaperTable
+from silohash.study.papers import BEYOND_CONFIG, PaperTable, SettingDifference, differences
 from silohash.study.plan import planned_runs
 
 DATA, BITS = "data", "local.bits"
@@ -121,11 +120,7 @@ def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
 def study_of(
     table: PaperTable, *, open_data: bool = False, smoke: bool = False, overrides: Sequence[str] = ()
 ) -> StudyConfig:
-    """Return the study of a table, on the data that anyone may use or cut short if wanted, with overrides of settings.
-
-    Raises:
-        UserError: If there is no such study, or its file or an override is wrong.
-    """
+    """Return the study of a table, on the data that anyone may use or cut short if wanted, with overrides of settings."""
     config = table.study()
     if open_data:
         config = on_open_data(config, table.item.open)
@@ -135,11 +130,7 @@ def study_of(
 
 
 def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
-    """Return the methods, data sets and weights that a study needs and that are missing here.
-
-    Raises:
-        UserError: If a run's config is wrong.
-    """
+    """Return the methods, data sets and weights that a study needs and that are missing here."""
     methods = missing_methods(config)
     try:
         left = without_missing(config, methods)
@@ -271,6 +262,12 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
     return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
 
 
+def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
+    """Return the figures that can be drawn of the choices of each axis."""
+    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
+    return tuple(one.restricted(names) for one in possible)
+
+
 def _changed(
     config: StudyConfig, axes: Sequence[Axis], change: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> StudyConfig:
@@ -283,13 +280,12 @@ def _changed(
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}
     rules = [r for r in config.where if all(c in names.get(axis, (c,)) for axis, c in r.choices.items())]
     against = {axis: tuple(c for c in some if c in names.get(axis, ())) for axis, some in config.table.against.items()}
-    drawn = [one for one in config.figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     update = {
         "axes": tuple(one.model_copy(update={"choices": tuple(map(changed, one.choices))}) for one in axes),
         "base": changed(config.base),
         "where": tuple(map(changed, rules)),
         "set": change(config.set),
-        "figures": tuple(one.restricted(names) for one in drawn),
+        "figures": _drawn(config.figures, names),
         "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
     return config.model_copy(update=update)

@@ -62,11 +62,7 @@ class Weights:
 
     @staticmethod
     def read(path: Path) -> Weights:
-        """Read the weights that `write` wrote.
-
-        Raises:
-            UserError: If the file is missing or damaged.
-        """
+        """Read the weights that `write` wrote."""
         arrays, _ = read_arrays(path)
         return Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))
 

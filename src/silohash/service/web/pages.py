@@ -125,11 +125,7 @@ async def send_picture(request: Request, service: Shared) -> Response:
 @router.get("/picture/{name}")
 async def kept_picture(service: Shared, name: str) -> Response:
     """Return a small copy of the picture of a search, for the person who sent it."""
-    kept = service.recent.get(name)
-    if kept is None:
-        raise NotFound(EXPIRED)
-    picture = await service.read_picture(kept.content, drawing=kept.drawing)
-    content, media_type = await asyncio.to_thread(encoded, picture, KEPT_PIXELS)
+    content, media_type = await asyncio.to_thread(encoded, await _kept(service, name), KEPT_PIXELS)
     return Response(content, media_type=media_type, headers={"cache-control": DAY})
 
 
@@ -194,13 +190,16 @@ def error_page(status: int, message: str) -> HTMLResponse:
 async def _found(service: Service, status: FederationStatus, form: SearchForm, name: str) -> Hits:
     """Return the hits of one page, and one more if there is a next page."""
     options = replace(form.options(status.bits), asker=name)
-    if not form.picture:
-        return await service.backend.search(SearchRequest.of(options, form.text))
-    kept = service.recent.get(form.picture)
+    value = await _kept(service, form.picture) if form.picture else form.text
+    return await service.backend.search(SearchRequest.of(options, value))
+
+
+async def _kept(service: Service, name: str) -> Image.Image:
+    """Return the picture of a search."""
+    kept = service.recent.get(name)
     if kept is None:
         raise NotFound(EXPIRED)
-    value = await service.read_picture(kept.content, drawing=kept.drawing)
-    return await service.backend.search(SearchRequest.of(options, value))
+    return await service.read_picture(kept.content, drawing=kept.drawing)
 
 
 def _page(template: str, who: str, status: FederationStatus, code: int = 200, **values: object) -> HTMLResponse:
