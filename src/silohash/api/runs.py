@@ -149,7 +149,7 @@ class TrainedRun:
         Raises:
             UserError: If the modality or the model is ambiguous, or an item cannot be encoded.
         """
-        from silohash.run.added_archive import check_labels
+        from silohash.run.indexing import check_labels
         from silohash.run.model.codes_file import encode_archive, only_modality
 
         items = self._archive_of(archive)

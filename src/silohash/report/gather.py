@@ -21,7 +21,7 @@ from silohash.report.plots import LabelTable, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.run.config.load import cards_of
 from silohash.run.config.sections import FederatedConfig, LocalConfig
-from silohash.run.events import RoundRecord, epsilon_words
+from silohash.run.events import epsilon_words
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
 
@@ -267,16 +267,6 @@ def method_run(run: Run) -> MethodRun:
     )
 
 
-def losses(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the training loss of each round; NaN where there is none."""
-    return [or_nan(record.loss) for record in records]
-
-
-def validations(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the validation score of each round; NaN where there is none."""
-    return [or_nan(record.validation) for record in records]
-
-
 def round_curve(run: Run) -> RoundCurve:
     """Return loss and validation score per round. The kept round is the last best one, if there are scores."""
     records = run.rounds()
@@ -284,8 +274,8 @@ def round_curve(run: Run) -> RoundCurve:
     return RoundCurve(
         name=run.name,
         rounds=tuple(record.round + 1 for record in records),
-        losses=tuple(losses(records)),
-        validations=tuple(validations(records)),
+        losses=tuple(or_nan(record.loss) for record in records),
+        validations=tuple(or_nan(record.validation) for record in records),
         best_round=best[-1] + 1 if best else None,
     )
 

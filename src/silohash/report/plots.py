@@ -125,16 +125,15 @@ def label_map_height(table: LabelTable) -> float:
     return 0.62 + 0.25 * len(table.shown()) + (0.5 if _turned(table) else 0.0)
 
 
-def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> None:
+def label_cells(axes: Axes, table: LabelTable) -> None:
     """Draw the cells of the map, with the silos' names at the top and the labels at the left.
 
-    The strongest color stands for a share of 1 or, if ``relative``, for the largest share in the table.
+    The strongest color stands for the largest share in the table.
     """
     shown, turned = table.shown(), _turned(table)
     counts = table.counts[:, shown]
     share = counts / np.maximum(counts.sum(axis=0, keepdims=True), 1)
-    if relative:
-        share = share / max(float(share.max(initial=0.0)), 1e-12)
+    share = share / max(float(share.max(initial=0.0)), 1e-12)
     silos = len(table.silos)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -215,7 +214,7 @@ def partition_figure(figure: Figure, drift: Drift, table: LabelTable, inches: tu
     """Draw the three panels into a figure, one column per silo."""
     sizes, cells, distances = figure.subplots(3, 1, height_ratios=inches)
     _draw_sizes(sizes, drift)
-    label_cells(cells, table, relative=True)
+    label_cells(cells, table)
     left_out = len(table.labels) - len(table.shown())
     cells.set_title("Items of each label", pad=6.0)
     if left_out:

@@ -24,8 +24,8 @@ from silohash.base.seeds import numpy_generator
 from silohash.base.types import ResultRow
 from silohash.data.partitions.holdings import Holdings
 from silohash.index.codes import unpack
-from silohash.measure.evaluation import evaluate_run
-from silohash.report.gather import losses, radius_curves, validations
+from silohash.measure.evaluation import evaluate_run, or_nan
+from silohash.report.gather import radius_curves
 from silohash.report.tables import read_results, write_results
 from silohash.run.codes import RunCodes
 from silohash.run.folder import Run
@@ -165,7 +165,7 @@ def over_rounds(run: RunResult, over: str, name: CurveName) -> Points:
     The places are the numbers of the rounds from 1 or, over ``seconds``, the time of local training until the end of each
     round, added up over the silos.
     """
-    values = validations(run.rounds) if name == "validation" else losses(run.rounds)
+    values = [or_nan(record.validation if name == "validation" else record.loss) for record in run.rounds]
     if name == "relative loss":
         first = values[0] if values and values[0] > 0 else math.nan
         values = [loss / first for loss in values]

@@ -179,12 +179,12 @@ def test_a_swatch_is_a_line_with_one_marker(figures):
     assert not axes.axison
 
 
-@pytest.mark.parametrize(("relative", "strengths"), [(False, [0.25, 1.0, 0.75, 0.0]), (True, [0.25, 1.0, 0.75, 0.0])])
-def test_cells_are_as_strong_as_their_silos_share(relative, strengths):
+def test_cells_are_as_strong_as_their_silos_share():
+    strengths = [0.25, 1.0, 0.75, 0.0]
     table = LabelTable(("a", "b"), ("x", "y"), np.array([[1, 3], [3, 0]]))
     with drawing(4, 3) as figure:
         axes = figure.subplots()
-        label_cells(axes, table, relative=relative)
+        label_cells(axes, table)
         background, cells = axes.collections
         assert cells.get_facecolor()[:, 3] == pytest.approx([0.62 * strength for strength in strengths])
         assert background.get_facecolor()[0, 3] == 0.35
@@ -202,11 +202,10 @@ def test_cells_are_as_strong_as_their_silos_share(relative, strengths):
 
 def test_relative_cells_reach_the_strongest_color():
     table = LabelTable(("a", "b", "c"), ("x",), np.array([[2], [1], [1]]))
-    for relative, strongest in ((True, 1.0), (False, 0.5)):
-        with drawing(4, 3) as figure:
-            axes = figure.subplots()
-            label_cells(axes, table, relative=relative)
-            assert axes.collections[1].get_facecolor()[0, 3] == pytest.approx(0.62 * strongest)
+    with drawing(4, 3) as figure:
+        axes = figure.subplots()
+        label_cells(axes, table)
+        assert axes.collections[1].get_facecolor()[0, 3] == pytest.approx(0.62)
 
 
 @pytest.mark.parametrize(("silos", "numbers"), [(16, 16), (17, 0)])
@@ -214,7 +213,7 @@ def test_numbers_are_left_out_with_many_silos(silos, numbers):
     table = LabelTable(("s",) * silos, ("x" * 29,), np.zeros((silos, 1), np.int64))
     with drawing(4, 3) as figure:
         axes = figure.subplots()
-        label_cells(axes, table, relative=True)
+        label_cells(axes, table)
         assert len(axes.texts) == numbers
         assert [text.get_text() for text in axes.get_yticklabels()] == ["x" * 27 + "…"]
         assert axes.get_xticklabels()[0].get_rotation() == 35

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import AlreadyExists, ChoiceNeeded, NoEffect, NothingUsable, UnknownName, UserError
+from silohash.base.errors import (
+    AlreadyExists,
+    ChoiceNeeded,
+    InvalidName,
+    NoEffect,
+    NothingUsable,
+    UnknownName,
+    UserError,
+)
 from silohash.base.types import MODALITIES, Modality
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.formats.folder import read_folder
@@ -30,13 +39,18 @@ from silohash.index.store import Store
 from silohash.run import indexing
 from silohash.run.folder import Run
 from silohash.run.indexing import (
+    MOST_CHARACTERS,
+    NOTE,
     cannot_encode,
+    check_added,
     display_text,
+    doubled_sentence,
     encodable_rows,
     held_out_sentence,
     index_run,
     indexed_rows,
     left_out,
+    note_added,
     payload_of,
 )
 from tests.runs import train, write_archive, write_metadata
@@ -500,3 +514,118 @@ def test_texts_do_not_matter_to_a_model_of_pictures() -> None:
         f"4 items are not indexed, because {cannot_encode(('image',))}"
     ]
     assert cannot_encode(("image",)) == "the model encodes items with a picture and they do not have one"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("added")
+    archive = write_archive(folder / "archive", count=36, text="words")
+    return train(archive, folder / "run", federated={"rounds": 1})
+
+
+@pytest.fixture
+def bare(whole: Run, tmp_path: Path) -> Run:
+    """The run with an empty folder for indexes."""
+    bare = Run(tmp_path / "run", whole.resolved)
+    bare.__dict__["stored_partition"] = whole.partition
+    return bare
+
+
+def added(bare: Run, archive: Archive, name: str) -> Path:
+    """Make a folder as an index of an archive leaves it."""
+    folder = bare.index_folder / name
+    folder.mkdir(parents=True)
+    (folder / "text.sqlite").touch()
+    note_added(folder, archive)
+    return folder
+
+
+def archive_in(folder: Path, seed: int = 5) -> Archive:
+    return read_folder(write_archive(folder, count=12, text="words", seed=seed))
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", ".hidden", "a/b", "/a", "a\\b", "a\nb", "a\0b", "a\x1b[2J", "\x7f", "n" * (MOST_CHARACTERS + 1)],
+)
+def test_names_that_are_refused(bare: Run, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidName, match="--name"):
+        check_added(bare, archive_in(tmp_path / "more"), name)
+    assert not bare.folder.exists()
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize("name", ["a", "a.b", "a b", "bäume", "日本", "n" * MOST_CHARACTERS, "-x", "archive.json"])
+def test_names_that_are_free(bare: Run, tmp_path: Path, name: str) -> None:
+    check_added(bare, archive_in(tmp_path / "more"), name)
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize("name", ["silo-1", "silo-3", "SILO-2", "silo-\u200b1"])
+def test_names_of_silos_are_refused(bare: Run, tmp_path: Path, name: str) -> None:
+    with pytest.raises(AlreadyExists, match="which is also the name of a silo of the run"):
+        check_added(bare, archive_in(tmp_path / "more"), name)
+
+
+@pytest.mark.whole_run
+def test_another_archive_of_the_same_name_is_refused(bare: Run, tmp_path: Path) -> None:
+    first, second = archive_in(tmp_path / "a" / "pictures"), archive_in(tmp_path / "b" / "pictures", seed=6)
+    folder = added(bare, first, "pictures")
+    for name in ("pictures", "Pictures"):
+        with pytest.raises(AlreadyExists, match="a/pictures"):
+            check_added(bare, second, name)
+    check_added(bare, second, "other")
+    check_added(bare, first, "pictures")
+    assert sorted(path.name for path in folder.iterdir()) == [NOTE, "text.sqlite"]
+
+
+@pytest.mark.whole_run
+def test_the_same_folder_or_the_same_content_is_the_same_archive(bare: Run, tmp_path: Path) -> None:
+    added(bare, archive_in(tmp_path / "pictures"), "pictures")
+    changed = archive_in(tmp_path / "pictures", seed=6)
+    check_added(bare, changed, "pictures")
+    moved = archive_in(tmp_path / "elsewhere" / "pictures")
+    check_added(bare, moved, "pictures")
+    shutil.rmtree(tmp_path / "pictures")
+    check_added(bare, moved, "pictures")
+
+
+@pytest.mark.whole_run
+def test_archives_without_a_folder_and_a_digest_are_different(bare: Run) -> None:
+    from tests.archives import made_up_archive
+
+    archive = made_up_archive(20)
+    folder = added(bare, archive, "made-up")
+    assert json.loads((folder / NOTE).read_text()) == {"digest": "", "folder": None}
+    with pytest.raises(AlreadyExists, match="made-up"):
+        check_added(bare, archive, "made-up")
+    shutil.rmtree(folder)
+    digested = archive.with_digest()
+    added(bare, digested, "made-up")
+    check_added(bare, digested, "made-up")
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize("content", [None, "", "[]", "{", "{}"])
+def test_an_index_without_a_readable_note_is_not_replaced(bare: Run, tmp_path: Path, content: str | None) -> None:
+    folder = bare.index_folder / "more"
+    folder.mkdir(parents=True)
+    check_added(bare, archive_in(tmp_path / "more"), "more")
+    (folder / "text.sqlite").touch()
+    if content is not None:
+        (folder / NOTE).write_text(content)
+    with pytest.raises(AlreadyExists, match=r"state.*more"):
+        check_added(bare, archive_in(tmp_path / "more"), "more")
+
+
+@pytest.mark.whole_run
+def test_an_archive_of_the_run_itself_is_found_twice(bare: Run, whole: Run, tmp_path: Path) -> None:
+    assert doubled_sentence(bare, whole.archive) == "", "no silo of the run is indexed"
+    (bare.index_folder / bare.silo_names[0]).mkdir(parents=True)
+    assert doubled_sentence(bare, whole.archive).startswith(f"The run was trained on {whole.archive.folder}, so items")
+    linked = tmp_path / "linked"
+    linked.symlink_to(whole.archive.folder)
+    assert doubled_sentence(bare, read_folder(linked)) != ""
+    assert doubled_sentence(bare, archive_in(tmp_path / "more")) == ""
+    assert doubled_sentence(bare, replace(whole.archive, folder=None)) == ""

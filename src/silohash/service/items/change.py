@@ -32,9 +32,8 @@ from silohash.data.catalogue import open_archive
 from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
-from silohash.run.added_archive import NOTE
 from silohash.run.folder import Run
-from silohash.run.indexing import encodable_rows
+from silohash.run.indexing import NOTE, encodable_rows
 from silohash.run.model.node_files import nodes_folder
 from silohash.search.policy import Policy
 from silohash.search.silos import open_node
@@ -189,7 +188,7 @@ def is_replaced(run: Run, following: Run, silo: str) -> bool:
 
 
 class _Note(BaseModel):
-    """The part of the note beside an added silo's index that a build needs, see `silohash.run.added_archive`."""
+    """The part of the note beside an added silo's index that a build needs, see `silohash.run.indexing`."""
 
     folder: Path | None = None
 

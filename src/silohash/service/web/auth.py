@@ -36,9 +36,8 @@ from silohash.service.web.state import SIGN_IN, SIGN_OUT
 LOG = logging.getLogger("silohash.service.web.auth")
 
 ACCOUNT = "/account"
-COOKIE, DEVICE = "silohash-session", "silohash-device"
-SECURE = "__Host-"
-"""With this prefix, browsers accept a cookie from an encrypted connection to this very host only."""
+COOKIE, DEVICE = "__Host-silohash-session", "__Host-silohash-device"
+"""Names of the cookies. With this prefix, browsers accept them from an encrypted connection to this very host only."""
 
 DEVICE_SECONDS = 365 * 86_400
 """Time for which a browser is remembered after a sign-in."""
@@ -161,14 +160,11 @@ class Gate:
     """Control the access to an application.
 
     Attributes:
-        secure_cookies: Whether browsers send the session's cookie over encrypted connections only. Set it to False only
-            for a service without encryption whose connections nobody else can read.
         account_limit: Limit on the requests of an account. A page of results shows up to a hundred pictures.
         address_limit: Limit on the requests without valid credentials from an address, which several people may share.
     """
 
     accounts: Accounts
-    secure_cookies: bool = True
     account_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=1_200, burst=400))
     address_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=6_000, burst=3_000))
     back_off: BackOff = field(default_factory=BackOff)
@@ -216,16 +212,12 @@ class Gate:
 
     def _sent(self, request: Request, cookie: str) -> str:
         """Return the content of a cookie; an empty text if it is not sent or too long."""
-        content = request.cookies.get(self._named(cookie), "")
+        content = request.cookies.get(cookie, "")
         return content if len(content) <= LONGEST_FIELD else ""
-
-    def _named(self, cookie: str) -> str:
-        return f"{SECURE if self.secure_cookies else ''}{cookie}"
 
     def _set(self, answer: Response, cookie: str, content: str, seconds: int) -> None:
         """Set a cookie for some seconds, or let the browser forget it."""
-        named = self._named(cookie)
-        answer.set_cookie(named, content, seconds, secure=self.secure_cookies, httponly=True, samesite="lax")
+        answer.set_cookie(cookie, content, seconds, secure=True, httponly=True, samesite="lax")
 
     async def _program(self, request: Request, credentials: str) -> str:
         kind, _, secret = credentials.partition(" ")

@@ -41,6 +41,7 @@ SMALL_PIXELS = 128
 """Pictures with shorter sides are sent as PNG, without loss."""
 
 MOST_BYTES = 64_000_000
+"""Most bytes of encoded pictures that are remembered."""
 
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
 KEPT_PIXELS = 160
@@ -50,9 +51,7 @@ DAY = "private, max-age=86400"
 class Media:
     """Read, scale and encode pictures, and remember the last ones."""
 
-    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
-        """Remember at most ``most_bytes`` bytes of encoded pictures."""
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._bytes = 0
         self._known: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
         self._lock = Lock()
@@ -81,7 +80,7 @@ class Media:
             if key not in self._known:
                 self._known[key] = found
                 self._bytes += len(found[0])
-            while self._bytes > self._most_bytes:
+            while self._bytes > MOST_BYTES:
                 _, (content, _) = self._known.popitem(last=False)
                 self._bytes -= len(content)
 

@@ -70,9 +70,7 @@ class RecentPictures:
     sending the picture again.
     """
 
-    def __init__(self, *, most_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
-        """Keep at most ``most_bytes`` bytes of picture files."""
-        self._most_bytes = most_bytes
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[str, KeptPicture] = OrderedDict()
 
@@ -80,7 +78,7 @@ class RecentPictures:
         """Keep a picture, and return its name."""
         name = secrets.token_urlsafe(16)
         self._kept[name] = KeptPicture(content, drawing, self._clock() + KEPT_SECONDS)
-        while sum(len(picture.content) for picture in self._kept.values()) > self._most_bytes and len(self._kept) > 1:
+        while sum(len(picture.content) for picture in self._kept.values()) > KEPT_BYTES and len(self._kept) > 1:
             self._kept.popitem(last=False)
         return name
 

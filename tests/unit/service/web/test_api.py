@@ -299,10 +299,10 @@ def test_administrators_exclude_silos_and_take_them_back(tmp_path: Path) -> None
     with quick_accounts(tmp_path) as accounts:
         accounts.add("ada", PASSWORD, admin=True)
         accounts.add("bob", PASSWORD)
-        app = app_for(MadeUpBackend(), Gate(accounts, secure_cookies=False))
+        app = app_for(MadeUpBackend(), Gate(accounts))
         exclusions = Exclusions(config)
         app.include_router(exclusion_calls(exclusions))
-        client = TestClient(app, base_url="http://127.0.0.1:8765", follow_redirects=False)
+        client = TestClient(app, base_url="https://127.0.0.1:8765", follow_redirects=False)
         put = partial(client.put, "/api/v1/excluded?silo=north")
         assert put(headers=bearer(accounts, "search")).status_code == 403
         program = bearer(accounts, "admin")

@@ -408,8 +408,9 @@ def test_pictures_are_remembered_until_their_file_changes(tmp_path: Path) -> Non
     assert etag(first[0]) != etag(media.picture(path, 480)[0])
 
 
-def test_memory_is_limited(tmp_path: Path) -> None:
-    media = Media(most_bytes=1)
+def test_memory_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.service.web.pages.MOST_BYTES", 1)
+    media = Media()
     Image.new("RGB", (300, 200), "red").save(tmp_path / "a.png")
     first = media.picture(tmp_path / "a.png", 480)
     assert media.picture(tmp_path / "a.png", 480) is not first

@@ -45,8 +45,9 @@ def test_pictures_are_kept_for_a_time() -> None:
     assert recent.get(name) is None
 
 
-def test_the_oldest_pictures_are_dropped_first() -> None:
-    recent = RecentPictures(most_bytes=10)
+def test_the_oldest_pictures_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.service.web.state.KEPT_BYTES", 10)
+    recent = RecentPictures()
     names = [recent.keep(b"a" * 4, drawing=False) for _ in range(3)]
     assert [recent.get(name) is not None for name in names] == [False, True, True]
     large = recent.keep(b"a" * 11, drawing=False)
