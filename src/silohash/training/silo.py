@@ -193,6 +193,7 @@ def _run_epochs(
     means = _Means()
     rules = context.local.traits.epochs
     for epoch in range(phase.epochs):
+        context.state.epochs = context.round * context.epochs + epoch
         means = _Means()
         if epoch and rules.fresh_optimizers:
             optimizers = new_optimizers()
@@ -451,7 +452,7 @@ def make_context(
     rate = learning_rate(config.train, broadcast.round, total_rounds, config.federated.local_epochs)
     restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1
     state = silo_state(task.kept, data.has_image.device)
-    state.epochs_before = broadcast.round * config.federated.local_epochs
+    state.epochs = broadcast.round * config.federated.local_epochs
     return SiloContext(
         silo=task.silo,
         round=broadcast.round,

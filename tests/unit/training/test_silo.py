@@ -48,9 +48,14 @@ def trained(config: RunConfig, **more):
     return train_silo(context(**more), FederatedMethod(None), config)
 
 
-@pytest.mark.parametrize(("round", "expected"), [(0, 0), (2, 6)])
-def test_a_silo_knows_the_epochs_of_all_earlier_rounds(round: int, expected: int) -> None:  # noqa: A002
-    assert context(round=round, epochs=3).state.epochs_before == expected
+@pytest.mark.parametrize(("round", "expected"), [(0, [0, 1, 2]), (2, [6, 7, 8])])
+def test_a_silo_counts_the_epochs_of_all_rounds(round: int, expected: list[int]) -> None:  # noqa: A002
+    silo, seen = context(round=round, epochs=3), []
+    assert silo.state.epochs == expected[0]
+    silo.local.record = lambda step, outputs, batch, state: seen.append(state.epochs)
+    train_silo(silo, FederatedMethod(None), loop_config(epochs=3))
+    assert sorted(set(seen)) == expected
+    assert seen == sorted(seen)
 
 
 def test_epochs_are_counted_over_all_phases() -> None:
