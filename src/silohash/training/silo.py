@@ -88,7 +88,7 @@ def train_silo(
             else:
                 means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
             finished += phase.epochs
-            context.mean_loss = means.pop("loss", float("nan"))
+            context.means["loss"] = means.pop("loss", float("nan"))
         statistics = federated.statistics(context)
         update = _statistics(context, statistics) if statistics else _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
@@ -115,7 +115,7 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
             tensor.copy_(torch.from_numpy(array))
     steps = f"{TRAINED}/steps/"
     context.steps_taken = {name.removeprefix(steps): int(stored[name]) for name in stored if name.startswith(steps)}
-    context.mean_loss = float(stored[f"{TRAINED}/loss"])
+    context.means["loss"] = float(stored[f"{TRAINED}/loss"])
     with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
         update = _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}

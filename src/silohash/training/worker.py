@@ -29,6 +29,7 @@ from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import TrainConfig
 from silohash.run.model.scores import match_score, paired_rows
+from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -85,6 +86,12 @@ class Worker:
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return SiloResult(task.silo, model)
+
+    def first_state(self) -> RunState:
+        """Return the state before the first round, as the server makes it."""
+        with seeds.torch_globally(self.config.seed, "server"):
+            server = self.federated.init_server(self.model, self.prepared.info())
+        return RunState(round=0, server=self.chain.start(server))
 
     @cached_property
     def _shared(self) -> list[str]:

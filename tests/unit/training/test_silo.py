@@ -420,5 +420,5 @@ def test_a_silo_goes_on_from_what_it_stored_while_it_waited() -> None:
 def test_a_loss_that_is_not_finite_is_stored_as_zero() -> None:
     here = context()
     for loss, stored in ((0.5, 0.5), (float("nan"), 0.0), (float("inf"), 0.0)):
-        here.mean_loss = loss
+        here.means["loss"] = loss
         assert float(_trained(here)["trained/loss"]) == stored

@@ -146,12 +146,6 @@ class TopK:
         return found.reshape(reference.shape)
 
 
-def codec_of(compression: CompressionConfig) -> Codec | None:
-    """Return the way of compressing parameters; None if silos send those that they send as they are."""
-    codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
-    return codecs.get(compression.kind)
-
-
 def largest(sizes: np.ndarray, count: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the largest values, ``(n,)``. Of equal values the first ones are taken.
 
@@ -262,7 +256,8 @@ class Compression(Link):
     @classmethod
     def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Compression:
         """Return the compression of a config."""
-        return cls(codec_of(compression), compression.kind == "hash_layers", federated)
+        codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
+        return cls(codecs.get(compression.kind), compression.kind == "hash_layers", federated)
 
     @override
     def prepare(self, model: nn.Module) -> None:

@@ -11,7 +11,6 @@ from silohash.base.files import write_bytes
 from silohash.base.forms import reading
 from silohash.base.types import ReadArrays
 from silohash.methods.message import Message
-from silohash.run.config.sections import RunConfig
 
 FOLDER = "received"
 ORIGIN = "origin.safetensors"
@@ -57,12 +56,6 @@ class ReceivedUpdates:
         numbers = sorted(int(path.stem) for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
         for number in numbers:
             yield number, _read(self.folder / f"{number}.safetensors")
-
-
-def received_updates(config: RunConfig, folder: Path | None) -> ReceivedUpdates | None:
-    """Return where a run keeps its updates; None without a folder or if they are encrypted."""
-    kept = config.exchange.encryption is None
-    return ReceivedUpdates(folder / FOLDER) if kept and folder is not None else None
 
 
 def _read(path: Path) -> Message:

@@ -16,7 +16,7 @@ from silohash.training.engines.attendance import Attendance, check_quorum
 from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, InProcess, Limits, SiloTask, TaskKind
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, run_loop, same_arrays
+from tests.runs import Records, prepared, run_loop, same_arrays
 
 FEDAVG = {"name": "fedavg"}
 FEDCAFE = {"name": "fedcafe", "memory": "class_mean", "min_count": 1}
@@ -74,7 +74,7 @@ def trained(
         rounds=1, silos=[name for name, _, _ in inputs.silos], validate=bool(validation), held_bytes=held_bytes,
         limits=Limits(quorum=quorum),
     )  # fmt: skip
-    state = first_state(inputs, worker)
+    state = worker.first_state()
     try:
         state = run_rounds(
             state, federated=inputs.resolved.federated, engine=engine, settings=settings, observers=[listener]
