@@ -34,7 +34,8 @@ from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
 from silohash.training.prepared import Prepared
-from silohash.training.silo import EpochDone, Gradients, finish_silo, make_context, train_silo
+from silohash.training.privacy.training import PrivateRound
+from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
 
 
 class Worker:
@@ -64,7 +65,7 @@ class Worker:
         """
         return self.chain.do(task, self._do)
 
-    def _do(self, task: SiloTask, gradients: Gradients | None = None) -> SiloResult:
+    def _do(self, task: SiloTask, gradients: PrivateRound | None = None) -> SiloResult:
         """Carry out a task as the federated method knows it, with other gradients than those of batches if given."""
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)

@@ -14,7 +14,7 @@ from silohash.base.errors import Diverged
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.screening import refusal
 from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloTask
-from silohash.training.rounds import RoundSettings, participants, round_half_up, run_rounds
+from silohash.training.rounds import RoundSettings, participants, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import Records, prepared, run_loop, same_arrays
 
@@ -214,10 +214,6 @@ def test_participants(fraction: float, count: int) -> None:
         assert drawn != [participants(replace(settings, seed=1), number) for number in range(9)]
         if count > 1:
             assert set().union(*drawn) == set(range(10))
-
-
-def test_halves_go_up() -> None:
-    assert [round_half_up(value) for value in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
 
 
 @pytest.mark.whole_run

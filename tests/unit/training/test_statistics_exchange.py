@@ -10,8 +10,7 @@ import torch
 
 from silohash.methods.federated.folding import Listed
 from silohash.methods.stored import Spool
-from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloResult
+from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, InProcess, SiloResult
 from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
 from silohash.training.worker import Worker
 from tests.runs import prepared, run_loop, same_arrays

@@ -263,6 +263,9 @@ class FederatedMethod:
         """Server: return the state before the first round, with the parameters that silos share.
 
         A method whose silos share no parameters keeps all of them.
+
+        Raises:
+            UserError: If the method cannot train the model.
         """
         params = params_of(model)
         return ServerState({name: params[name] for name in self._sent_names(params) or params})

@@ -225,10 +225,7 @@ def noised(arrays: ReadArrays, deviation: float, generator: np.random.Generator)
 
 @dataclass(frozen=True)
 class PrivateSteps:
-    """The noisy gradients of a phase.
-
-    The sum is divided by ``expected``, the expected number of items per step.
-    """
+    """The noisy gradients of a phase: sums divided by ``expected``, the expected number of items per step."""
 
     context: SiloContext
     federated: FederatedMethod
@@ -331,9 +328,8 @@ class Passes:
     def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
         """Return per parameter the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
 
-        Args:
-            loss: Scalar, the sum over the records of losses, each of which depends on the outputs for one record only.
-            limit: Limit on the norm of a record's gradient with respect to all parameters together.
+        The loss is the sum over the records of losses, each of which depends on the outputs for one record only. The norm is
+        that of a record's gradient with respect to all parameters together.
         """
         deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
         used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)

@@ -40,19 +40,11 @@ class ReceivedUpdates:
         return (self.folder / ORIGIN).exists()
 
     def origin(self) -> Message:
-        """Return what the server sent at the beginning of the round.
-
-        Raises:
-            UserError: If the file is missing or damaged.
-        """
+        """Return what the server sent at the beginning of the round."""
         return _read(self.folder / ORIGIN)
 
     def updates(self) -> Iterator[tuple[int, Message]]:
-        """Yield the number and the update of each silo, in silo order.
-
-        Raises:
-            UserError: If a file is damaged.
-        """
+        """Yield the number and the update of each silo, in silo order."""
         numbers = sorted(int(path.stem) for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
         for number in numbers:
             yield number, _read(self.folder / f"{number}.safetensors")
