@@ -254,11 +254,7 @@ def _without_pairs(archive: Archive) -> str:
 
 
 def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
-    """Return the tasks whose modalities the model encodes.
-
-    Raises:
-        UserError: If the model cannot perform any of the tasks.
-    """
+    """Return the tasks whose modalities the model encodes, at least one."""
     found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
         raise ModalityNeeded(
@@ -269,11 +265,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
 
 
 def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequence[int]) -> tuple[Rows, Rows]:
-    """Return the rows of the queries and of the database items that figures count: those with a label besides the ignored.
-
-    Raises:
-        UserError: If there are none.
-    """
+    """Return the rows of the queries and of the database items that figures count: with a label besides the ignored."""
     counted = np.full(len(archive), fill_value=True)
     if ignored:
         counted = np.asarray(np.delete(labels, ignored, axis=1).any(axis=1))

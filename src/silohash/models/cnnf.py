@@ -204,9 +204,6 @@ def load_cnnf(
 
     The normalization ``lrn`` is that of `local_response`. The orientation ``legacy-port`` is for pictures whose width and
     height are swapped, as in some community data files. The default network to fill is a new one of full size.
-
-    Raises:
-        UserError: If the file is missing, damaged, incomplete, or of another network.
     """
     found = read_weights(path, orientation)
     filled = CNNF(lrn=lrn) if net is None else net

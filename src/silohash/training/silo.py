@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from silohash.base import seeds
 from silohash.base.types import MODALITIES, Arrays, Outputs, PairBatch, Phase, ReadArrays, Step, Terms
 from silohash.features.device import autocast
-from silohash.methods.federated.base import FederatedMethod, SiloContext
+from silohash.methods.federated.base import FederatedMethod, SiloContext, sums_alone
 from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
@@ -136,7 +136,7 @@ def train_silo(
             finished += phase.epochs
             context.means["loss"] = means.pop("loss", float("nan"))
         statistics = federated.statistics(context)
-        update = _statistics(context, statistics) if statistics else _update(context, federated)
+        update = _update(context, federated) if not statistics else sums_alone(context, statistics, kind="statistics")
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(
         silo=context.silo,
@@ -171,14 +171,6 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
 def _update(context: SiloContext, federated: FederatedMethod) -> Message:
     """Return the message to the server at the end of the silo's round."""
     return with_sums(federated.update(context), federated, context)
-
-
-def _statistics(context: SiloContext, statistics: Arrays) -> Message:
-    """Return the message with the silo's statistics, for the optional first exchange."""
-    return Message(
-        kind="statistics", sender=context.data.name, round=context.round, sums=statistics,
-        counts={"items": len(context.data)},
-    )  # fmt: skip
 
 
 def _trained(context: SiloContext) -> Arrays:

@@ -410,10 +410,10 @@ def summed_terms(weights: Mapping[str, float], parts: Mapping[str, Sequence[Tens
     return {name: (weights[name], torch.stack(found).sum()) for name, found in used.items()}
 
 
-def sums_alone(context: SiloContext, sums: Arrays) -> Message:
-    """Return an update that holds sums over the silo's items and no parameters."""
+def sums_alone(context: SiloContext, sums: Arrays, kind: str = "update") -> Message:
+    """Return an update, or a message of another kind, that holds sums over the silo's items and no parameters."""
     counts = {"items": len(context.data)}
-    return Message(kind="update", sender=context.data.name, round=context.round, sums=sums, counts=counts)
+    return Message(kind=kind, sender=context.data.name, round=context.round, sums=sums, counts=counts)
 
 
 def received_extra(context: SiloContext, name: str) -> Tensor:

@@ -28,6 +28,9 @@ WithoutEffect: TypeAlias = Mapping[str, Mapping[str, tuple[object, ...]]]
 
 Items = TypeVar("Items", "SiloData", PairBatch)
 
+COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
+"""Names of the tensors of a batch."""
+
 
 class MethodParams(BaseModel):
     """Parameters of a method. Unknown names are rejected."""
@@ -111,13 +114,13 @@ class SiloData:
         return rows_of(self, ("image", "text", "labels", "coarse_labels", "pictures", "has_image", "has_text"), rows)
 
 
-def rows_of(items: Items, columns: Sequence[str], rows: Tensor) -> Items:
-    """Return some of the items of a batch or a silo, at positions ``(n,)`` int64.
+def rows_of(items: Items, columns: Sequence[str], rows: Tensor | slice) -> Items:
+    """Return some of the items of a batch or a silo, at positions ``(n,)`` int64 or in a slice.
 
     The columns are its tensors with one row per item; those that are None remain so.
     """
     columns = [name for name in columns if getattr(items, name) is not None]
-    return replace(items, **{name: getattr(items, name).index_select(0, rows) for name in columns})
+    return replace(items, **{name: getattr(items, name)[rows] for name in columns})
 
 
 @dataclass

@@ -28,6 +28,7 @@ from silohash.base.optional import require
 from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
+from silohash.methods.local.base import COLUMNS, rows_of
 from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of, fixed_buffers
 from silohash.models.specs import ModelSpec
@@ -264,15 +265,7 @@ class PrivateSteps:
 
 def one_of(batch: PairBatch, place: int) -> PairBatch:
     """Return the batch that holds a single item of another one."""
-
-    def cut(values: Tensor | None) -> Tensor | None:
-        """Return the row of the item."""
-        return None if values is None else values[place : place + 1]
-
-    return replace(
-        batch, row=batch.row[place : place + 1], image=cut(batch.image), text=cut(batch.text), labels=cut(batch.labels),
-        has_image=batch.has_image[place : place + 1], has_text=batch.has_text[place : place + 1],
-    )  # fmt: skip
+    return rows_of(batch, COLUMNS, slice(place, place + 1))
 
 
 def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:

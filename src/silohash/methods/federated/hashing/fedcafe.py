@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -273,7 +274,10 @@ class FedCAFE(FederatedMethod):
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return L_E, L_C and L_P of the step's modalities. Source: equations (5) to (8)."""
         memory = received_extra(context, "memory")
-        frozen = self._frozen(context) if self.params.consistency_weight else {}
+        frozen: Mapping[Modality, Tensor] = {}
+        if self.params.consistency_weight:
+            model = partial(Enhanced, context.global_model, self.adapter, context.payload.extras)
+            frozen = context.frozen_outputs("global, enhanced", model)
         present = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
         losses = [self._losses(batch, outputs, modality, memory, frozen) for modality in present]
         weights = self._term_weights(context, bool(memory.any()))
@@ -310,12 +314,6 @@ class FedCAFE(FederatedMethod):
         if gaps:
             losses["consistency"] = torch.stack(gaps).mean()
         return losses
-
-    def _frozen(self, context: SiloContext) -> dict[Modality, Tensor]:
-        """Return the global model's V_E of all items of the silo, per modality."""
-        return context.frozen_outputs(
-            "global, enhanced", lambda: Enhanced(context.global_model, self.adapter, context.payload.extras)
-        )
 
     def _points(self, context: SiloContext) -> tuple[Tensor, Tensor]:
         """Return V_E ``(n, K)``, of length 1 for unit rows, and labels ``(n, C)`` of the items that have a modality."""

@@ -341,11 +341,7 @@ class FedHAP(FederatedMethod):
 
 
 def sampled_classes(labels: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one of each item's multi-hot labels ``(B, C)`` that the mask ``(C,)`` contains, uniformly, on the CPU.
-
-    Returns:
-        ``(B,)`` int64; -1 for items without such a label.
-    """
+    """Draw one of each item's multi-hot labels ``(B, C)`` in the mask ``(C,)``, ``(B,)`` int64; -1 for items without any."""
     known = labels * mask.to(labels.dtype)
     there = known.sum(1) > 0
     chosen = torch.full((len(labels),), -1, dtype=torch.int64, device=labels.device)

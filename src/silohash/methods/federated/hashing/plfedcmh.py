@@ -21,9 +21,9 @@ cannot be combined with secure aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -135,21 +135,20 @@ class Mixer(nn.Module):
         return raw / raw.sum(1, keepdim=True)
 
 
+AS_PUBLISHED: Mapping[str, Any] = {
+    "normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
+}  # fmt: skip
+
+
 class PLFedCMH(PrototypeMethod):
     """A mixture of all silos' layers for each silo, and losses with class prototypes."""
 
     Params = PLFedCMHParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {
-            "hypernetworks": "per_silo", "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
-            "max_labels": 1000,
-        },
-        "authors_code": {
-            "hypernetworks": "per_silo", "hyper_rate": -1e-3, "sequential": True, "normalization": "code",
-            "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
-        },
-    }  # fmt: skip
+        "paper": {**AS_PUBLISHED, "hypernetworks": "per_silo"},
+        "authors_code": {**AS_PUBLISHED, "hypernetworks": "per_silo", "hyper_rate": -1e-3, "sequential": True},
+    }
     traits = Traits(
         needs_labels=True, uniform_broadcast=False, averages=False, uplink="records", personalized=True,
         codes_comparable=False,

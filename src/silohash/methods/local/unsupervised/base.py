@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, SiloData, SiloState, rows_of
+from silohash.methods.local.base import COLUMNS, LocalMethod, SiloData, SiloState, rows_of
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -132,10 +132,6 @@ def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
             for m in shared
         ]
     )
-
-
-COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
-"""Names of the tensors of a batch."""
 
 
 class CodePair(NamedTuple):
