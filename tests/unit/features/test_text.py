@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.analysis import WORDS
+from silohash.base.analysis import WORDS, Analysis
 from silohash.base.errors import (
     ArchiveUnsuitable,
     MissingFile,
@@ -143,6 +143,14 @@ def test_texts_with_a_known_word(bag):
     texts = np.array(["zebra", "the 7", "zebra at night", "", "RED"])
     assert fitted(bag).has_known_word(texts, np.array([0, 1, 2, 3, 4])).tolist() == [False, False, True, False, True]
     assert fitted(bag).has_known_word(texts, np.array([4, 0])).tolist() == [True, False]
+
+
+def test_words_of_a_query_are_named_as_they_are_written():
+    english = WordRule(analysis=Analysis(languages=("en",)))
+    bag = BagOfWords(rule=english)
+    texts = np.array(["two boats", "a harbor"])
+    words = bag.fitted(bag.statistics(texts, np.arange(2))).query_words("Airplanes over a boat, airplane, boats")
+    assert (words.known, words.unknown) == (("boat",), ("airplanes", "over"))
 
 
 def test_a_given_vocabulary_is_known_before_it_is_fitted():
