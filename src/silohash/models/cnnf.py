@@ -189,11 +189,7 @@ def build(about: Mapping[str, Any]) -> CNNF:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Return the published weights by their names in the network that `build` returns.
-
-    Raises:
-        UserError: If the file no longer exists, has changed since the settings were created, or is of another network.
-    """
+    """Return the published weights by their names in the network that `build` returns."""
     path = Path(about["source"])
     if not path.is_file() or digest_file(path) != about["digest"]:
         raise NetworkChanged(f"The weights in {path} changed while the run was prepared. Run the command again.")
@@ -282,11 +278,7 @@ class _Struct:
         self.names: tuple[str, ...] = found.dtype.names
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Return a field.
-
-        Raises:
-            UserError: If there is no such field.
-        """
+        """Return a field, which must exist."""
         if name not in self.names:
             raise MissingContent(f'{self.called} does not have a field "{name}" but: {", ".join(self.names)}. {HINT}')
         return np.asarray(self._value[name])

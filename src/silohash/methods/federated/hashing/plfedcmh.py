@@ -126,11 +126,9 @@ class Mixer(nn.Module):
             nn.init.uniform_(head.weight)  # type: ignore[arg-type]
 
     def forward(self, place: int, there: Tensor) -> Tensor:
-        """Return the shares of the silos in each layer, ``(layers, silos)``, with rows that sum to 1.
+        """Return the shares of the silos in each layer, ``(layers, silos)``, with rows that sum to 1, for an embedding.
 
-        Args:
-            place: Index of the embedding.
-            there: ``(silos,)`` bool, the silos that may be mixed in. All others get a share of 0.
+        Only the silos of the mask ``there`` ``(silos,)`` may be mixed in. All others get a share of 0.
         """
         hidden = self.body(self.embedding.weight[place])
         raw = (torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8) * there

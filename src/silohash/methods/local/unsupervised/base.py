@@ -238,27 +238,15 @@ class AnnealedMethod(LocalMethod, ABC):
         """Return the terms of the loss, given relaxed codes in (-1, 1) of items with at least one modality."""
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers without an activation after the hash layer. The loss applies the tanh.
-
-        Raises:
-            UserError: If a tower is a published network, whose inputs cannot be compared.
-        """
+        """Build towers without an activation after the hash layer. The loss applies the tanh."""
         refuse_networks(spec, self.key)
         return HashNet(spec, bits)
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the number of finished epochs."""
-        state.buffers = {"epochs": torch.tensor(state.epochs_before)}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the loss of a batch with the tanh of the epoch."""
         batch, codes = with_inputs(batch, outputs.code)
         if not codes:
             return {}
-        factor = steepness(int(state.buffers["epochs"])) if self.params.anneal else 1.0
+        factor = steepness(state.epochs) if self.params.anneal else 1.0
         relaxed = {modality: torch.tanh(factor * code) for modality, code in codes.items()}
         return self.losses(code_pair(relaxed, batch), batch, state.buffers)
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Count the epoch."""
-        state.buffers["epochs"] = state.buffers["epochs"] + 1
