@@ -205,22 +205,23 @@ def _limited(codepoints: npt.NDArray[np.int32], limit: int) -> npt.NDArray[np.bo
     return np.isin(codepoints, unique[order[kept]])
 
 
-def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
-    """Crop a drawing to its ink, scale it like the archive's glyphs, and center it.
+def fit(ink: Image.Image, side: int = SIZE_PIXELS, longest: int = INK_PIXELS) -> npt.NDArray[np.uint8]:
+    """Crop a drawing to its ink, scale it so that its longer side has ``longest`` pixels, and center it.
 
-    The ink of mode ``L`` is bright on black. The result is ``(32, 32)`` uint8, black on white; white without any ink.
+    The ink of mode ``L`` is bright on black. The result is ``(side, side)`` uint8, black on white; white without any ink. By
+    default both are those of the archive's glyphs.
     """
     box = ink.getbbox()
     if box is None:
-        return np.full((SIZE_PIXELS, SIZE_PIXELS), 255, dtype=np.uint8)
+        return np.full((side, side), 255, dtype=np.uint8)
     part = ink.crop(box)
-    scale = INK_PIXELS / max(part.size)
+    scale = longest / max(part.size)
     size = (max(1, round(part.width * scale)), max(1, round(part.height * scale)))
-    return centered(part.resize(size, Image.Resampling.LANCZOS))
+    return centered(part.resize(size, Image.Resampling.LANCZOS), side)
 
 
-def centered(ink: Image.Image) -> npt.NDArray[np.uint8]:
-    """Return a drawing that fits, ``(32, 32)`` uint8, centered and black on white."""
-    paper = Image.new("L", (SIZE_PIXELS, SIZE_PIXELS), 255)
-    paper.paste(ImageOps.invert(ink), ((SIZE_PIXELS - ink.width) // 2, (SIZE_PIXELS - ink.height) // 2))
+def centered(ink: Image.Image, side: int = SIZE_PIXELS) -> npt.NDArray[np.uint8]:
+    """Return a drawing that fits, ``(side, side)`` uint8, centered and black on white."""
+    paper = Image.new("L", (side, side), 255)
+    paper.paste(ImageOps.invert(ink), ((side - ink.width) // 2, (side - ink.height) // 2))
     return np.array(paper)

@@ -194,7 +194,7 @@ def test_a_config_names_data_set_protocol_and_folder(wikipedia: Path, tmp_path: 
     )
     config = load_config(file)
     assert config.data.options["root"] == str(wikipedia)
-    assert archive_of(config).card.protocol == "wikipedia/rasiwasia/scaled/80/60-60"
+    assert archive_of(config.data).card.protocol == "wikipedia/rasiwasia/scaled/80/60-60"
     assert load_config(file, ["data.protocol=dscmr/scaled"]).data.protocol == "dscmr/scaled"
     with pytest.raises(WrongOverride, match=r'wikipedia has no protocol "rasiwasi" \(did you mean "rasiwasia"\?\)'):
         load_config(file, ["data.protocol=rasiwasi"])
