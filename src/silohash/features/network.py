@@ -20,8 +20,9 @@ import numpy.typing as npt
 from PIL import Image
 from PIL import __version__ as pillow_version
 
+from silohash.base.arrays import whole
 from silohash.base.cache import private_cache
-from silohash.base.errors import NetworkChanged, NoEffect, OutOfRange, QueryUnsuitable, UnsuitableFeatures
+from silohash.base.errors import NetworkChanged, NoEffect, QueryUnsuitable, UnsuitableFeatures
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.optional import require
 from silohash.base.stamps import PICTURE_RULE
@@ -247,8 +248,7 @@ class NetworkFeatures:
                 f'[features] kind "{kind}" needs pictures or texts, and this archive\'s {modality} column holds vectors. '
                 'Set kind = "auto", or set the option of the archive that opens its pictures.'
             )
-        if type(options["batch"]) is not int or options["batch"] < 1:
-            raise OutOfRange(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
+        whole("[features] batch", options["batch"], 1)
         check_switches(options, "half", "draft")
         choose_device(options["device"], f"features.{modality}.device")
         settings = {n: value for n, value in options.items() if n not in cls.options}

@@ -28,10 +28,8 @@ from typing_extensions import override
 from silohash.base.errors import (
     AmbiguousForm,
     ChoiceNeeded,
-    DamagedFile,
     FilesDiffer,
     MissingContent,
-    MissingFile,
     WrongKindOfFile,
     WrongType,
 )
@@ -258,11 +256,13 @@ class Matlab5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
+        """Read numbers; a sparse matrix becomes dense."""
         value = self._value(name)
         return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Read characters or cells."""
         value = np.asarray(self._value(name))
         texts = [_plain_string(element, self.path, name) for element in value.reshape(-1)]
         return np.array(texts, dtype=np.str_).reshape(value.shape)
@@ -294,18 +294,14 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
 
 @contextmanager
 def _explaining_damage(path: Path) -> Iterator[None]:
-    """Replace the errors that h5py raises on damaged files.
-
-    Raises:
-        UserError: In place of them.
-    """
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise MissingFile(f"{path} is missing. Restore the file.") from error
-    except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise DamagedFile(f"{path} is damaged or incomplete ({what}). {matlab5.REMEDY}") from error
+    """Replace the errors that h5py raises on damaged files, most of which are called errors of the system."""
+    with reading(path, remedy=matlab5.REMEDY, missing="Restore the file."):
+        try:
+            yield
+        except OSError as error:
+            if path.exists():
+                raise ValueError(f"{error}") from error
+            raise
 
 
 @contextmanager
@@ -353,6 +349,7 @@ class Hdf5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
+        """Read numbers; a sparse matrix becomes dense."""
         with _open_hdf5(self.path) as file:
             item = file[name]
             if not hasattr(item, "shape"):
@@ -361,6 +358,7 @@ class Hdf5File(MatFile):
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Read characters or cells."""
         with _open_hdf5(self.path) as file:
             dataset = file[name]
             values = self._stored(dataset)

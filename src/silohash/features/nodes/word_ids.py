@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import OutOfRange, SettingNeeded, UnknownWords, WrongChoice, WrongType
+from silohash.base.arrays import whole
+from silohash.base.errors import SettingNeeded, UnknownWords, WrongType
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
+from silohash.data.catalogue import check_option
 from silohash.features.base import Value, blocks
 from silohash.features.nodes.parses import NO_HEAD, Parses
 from silohash.features.text import BagOfWords, check_texts, no_known_word, query_text, texts_of
@@ -74,16 +76,12 @@ class WordSequences:
             UserError: If the column does not hold texts, or if an option is invalid.
         """
         check_texts(kind, modality, column)
-        if type(options["length"]) is not int or options["length"] < SPECIAL:
-            raise OutOfRange(
-                f"[features] length is {options['length']!r}; it must be an integer of at least 3, in words."
-            )
+        whole("[features] length in words", options["length"], SPECIAL)
         every = dict.fromkeys(BagOfWords.switches, True)
         given = {name: options[name] for name in ("vocabulary", "min_texts")}
         bag = BagOfWords.make("count", modality, column, {**BagOfWords.options, **every, "buckets": 1 << 14, **given})
         use, files = options["vectors_as"], [_path(name, options[name]) for name in ("vectors", "parses")]
-        if use not in USES:
-            raise WrongChoice(f"[features] vectors_as is {use!r}; it must be one of: {', '.join(USES)}.")
+        check_option("[features] vectors_as", use, USES)
         if use != "start" and files[0] is None:
             raise SettingNeeded(
                 f'[features] vectors_as = "{use}" needs the file of word vectors. Set vectors to its path.'
