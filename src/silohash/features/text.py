@@ -1,17 +1,28 @@
-"""Texts as bags of words, with hashed buckets (which do not need a shared vocabulary) or a given vocabulary."""
+"""The words of texts, and texts as bags of words with hashed buckets (without a shared vocabulary) or a given vocabulary."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.analysis import UNICODE, WORDS, Analysis, analyze, default_analysis, parsed_analysis
+from silohash.base.analysis import (
+    UNICODE,
+    WORDS,
+    Analysis,
+    analyze,
+    default_analysis,
+    parsed_analysis,
+    stop_words,
+    term_of,
+    words_of,
+)
 from silohash.base.arrays import whole
 from silohash.base.errors import (
     ArchiveUnsuitable,
@@ -26,12 +37,62 @@ from silohash.base.types import Arrays, Modality, Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Column, is_features
 from silohash.features.base import Value, blocks, check_switches, known, lacking, stored_sums
-from silohash.features.words import WordRule, bucket_of, digest_of
 
 BLOCK_ROWS = 4_096
 MOST_BUCKETS = 1 << 20
 MOST_NAMED = 10
 """Number of words of a query that a message lists."""
+
+
+@dataclass(frozen=True)
+class WordRule:
+    """The rule that splits a text into words: an analysis, and which of its words are used.
+
+    Attributes:
+        numbers: Whether runs of digits are words too.
+        single_letters: Whether single letters and digits are words, in scripts with upper and lower case.
+        common_words: Whether to keep the stop words of the analysis.
+        analysis: The analysis of texts.
+    """
+
+    numbers: bool = False
+    single_letters: bool = False
+    common_words: bool = False
+    analysis: Analysis = UNICODE
+
+    def words(self, text: str) -> list[str]:
+        """Return the terms of a text in order.
+
+        Example:
+            >>> WordRule(analysis=Analysis("words")).words("The dog's bowl isn't full: 2 dogs, a Café!")
+            ['dog', 'bowl', 'isnt', 'full', 'dogs', 'café']
+            >>> WordRule(analysis=Analysis(languages=("en",))).words("The dog's bowl isn't full: 2 dogs, a Café!")
+            ['dog', 'bowl', 'isnt', 'full', 'dog', 'cafe']
+            >>> WordRule(numbers=True, single_letters=True).words("Letter A with 2 hooks")
+            ['letter', 'a', 'with', '2', 'hooks']
+        """
+        return [term_of(word, self.analysis) for word in words_of(text, self.analysis) if self._keeps(word)]
+
+    def _keeps(self, word: str) -> bool:
+        if not self.numbers and word.isdecimal():
+            return False
+        if len(word) == 1 and (word.isdecimal() or word.upper() != word):
+            return self.single_letters
+        return self.common_words or word not in stop_words(self.analysis)
+
+
+@lru_cache(maxsize=1 << 17)
+def digest_of(word: str) -> int:
+    """Return a 64-bit digest of a word, which is the same on all machines and in all processes.
+
+    Digests do not keep words secret: anyone with a dictionary can invert them.
+    """
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+def bucket_of(word: str, buckets: int) -> int:
+    """Return the bucket of a word, from 0 to ``buckets - 1``."""
+    return digest_of(word) % buckets
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from silohash.base.types import Rows
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks.layouts.reading import Layout
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.catalogue import check_options
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
@@ -112,17 +113,21 @@ class Dataset:
     """The facts about a published data set: what it holds, who collected and published it where, and under which license.
 
     The ``key`` is the value of ``[data] name``. The ``layouts`` are the sets of files in which it is distributed; ``auto``
-    reads the first complete one. The default protocol is used if none is named.
+    reads the first complete one. The ``published`` protocols are by default those of ``protocols.toml``, and the default
+    protocol is used if none is named.
     """
 
     key: str
     title: str
     summary: str
     source: str
-    license: str
     layouts: tuple[Layout, ...]
-    published: tuple[SplitProtocol, ...]
-    default_protocol: str
+    license: str = RESEARCH_ONLY
+    published: tuple[SplitProtocol, ...] = ()
+    default_protocol: str = DEFAULT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "published", self.published or published(self.key))
 
     @cached_property
     def protocols(self) -> Mapping[str, SplitProtocol]:

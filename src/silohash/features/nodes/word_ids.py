@@ -17,9 +17,8 @@ from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.data.catalogue import check_option
 from silohash.features.base import Value, blocks
-from silohash.features.nodes.parses import NO_HEAD, Parses
-from silohash.features.text import BagOfWords, check_texts, no_known_word, query_text, texts_of
-from silohash.features.words import digest_of
+from silohash.features.nodes.parses import NO_HEAD, Parse, read_parses
+from silohash.features.text import BagOfWords, check_texts, digest_of, no_known_word, query_text, texts_of
 
 BLOCK_ROWS = 4_096
 START, END, UNKNOWN = 0, 1, 2
@@ -134,7 +133,7 @@ class WordSequences:
         if not words.known:
             raise UnknownWords(no_known_word(query_text(value), words))
         found = self._padding(1)
-        self._fill(found[0], query_text(value), None)
+        self._fill(found[0], query_text(value), {})
         return found
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -153,9 +152,9 @@ class WordSequences:
         return cls(bag, about["length"], parses=parses, vectors_as=about.get("vectors_as", "start"))
 
     @cached_property
-    def _parses(self) -> Parses | None:
-        """The parses of the archive's texts, or None if texts have no heads."""
-        return None if self.parses is None else Parses(self.parses, self.bag.rule)
+    def _parses(self) -> Mapping[str, Parse]:
+        """The parses of the archive's texts by their letters; none if texts have no heads."""
+        return {} if self.parses is None else read_parses(self.parses, self.bag.rule)
 
     def _padding(self, count: int) -> npt.NDArray[np.int32]:
         """Return padding for some texts."""
@@ -164,14 +163,14 @@ class WordSequences:
             found[:, 1] = UNPARSED
         return found
 
-    def _fill(self, row: npt.NDArray[np.int32], text: str, parses: Parses | None) -> None:
+    def _fill(self, row: npt.NDArray[np.int32], text: str, parses: Mapping[str, Parse]) -> None:
         """Write a text from its start to its end, at most ``length`` words, and the heads of its words if it has a parse."""
         words = self.bag.rule.words(text)
         kept = words[: self.most]
         numbers = row if self.parses is None else row[0]
         numbers[: len(kept) + 2] = [START, *(self.known_number(word) or UNKNOWN for word in kept), END]
-        heads = None if parses is None else parses.heads(words)
-        if heads is not None:
+        if parse := parses.get("".join(words)):
+            heads = parse.heads_of(words)
             row[1] = NO_HEAD
             row[1, 1 : len(kept) + 1] = [head + 1 if 0 <= head < len(kept) else NO_HEAD for head in heads[: len(kept)]]
 

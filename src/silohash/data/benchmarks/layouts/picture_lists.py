@@ -70,25 +70,24 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
         UserError: If the labels are missing, or pictures and labels differ in number.
     """
     paths = _present(root, "_img.txt")
-    ends = ("_label_onehot.txt", "_label.txt")
-    missing = {end: [f"{STEMS[split]}{end}" for split in paths if split not in _files(root, end)] for end in ends}
-    end = next((end for end in ends if not missing[end]), "")
-    if not end:
+    hot, plain = _files(root, "_label_onehot.txt"), _files(root, "_label.txt")
+    are_hot = paths.keys() <= hot.keys()
+    if not are_hot and not paths.keys() <= plain.keys():
+        missing = [f"{STEMS[split]}_label.txt" for split in paths if split not in plain]
         raise MissingFile(
-            f"{root} has neither {' nor '.join(', '.join(names) for names in missing.values())}. "
-            "Add the labels beside the lists of pictures."
+            f"{root} has neither _label_onehot.txt of all lists nor {', '.join(missing)}. Add the labels beside the lists."
         )
     lists = {}
     for split, path in paths.items():
-        names, source = [line for line in reading.read_lines(path) if line], _files(root, end)[split]
-        values = reading.read_zero_one(source).tolist() if end == ends[0] else _class_numbers(source)
+        names, source = [line for line in reading.read_lines(path) if line], (hot if are_hot else plain)[split]
+        values = reading.read_zero_one(source).tolist() if are_hot else _class_numbers(source)
         if len(names) != len(values):
             raise FilesDiffer(
                 f"{path} has {len(names):,} lines and {source} has {len(values):,}, but they must match line by line. "
                 "Restore both."
             )
         lists[split] = _List(source, list(map(_Line, range(1, len(names) + 1), names, values)))
-    labels = _multi_labels(lists) if end == ends[0] else _class_labels(lists, classes)
+    labels = _multi_labels(lists) if are_hot else _class_labels(lists, classes)
     return _join_lists(root, lists, labels, pictures, strip)
 
 
@@ -100,8 +99,7 @@ def _files(root: Path, end: str) -> dict[str, Path]:
 def _present(root: Path, end: str) -> dict[str, Path]:
     """Return the list of each split that is present; the database and the queries must be."""
     found = _files(root, end)
-    missing = [f"{STEMS[split]}{end}" for split in ("database", "query") if split not in found]
-    if missing:
+    if missing := [f"{STEMS[split]}{end}" for split in ("database", "query") if split not in found]:
         raise MissingFile(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
     return found
 
