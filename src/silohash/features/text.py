@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.analysis import UNICODE, WORDS, Analysis, analyze, default_analysis, parsed_analysis
+from silohash.base.arrays import whole
 from silohash.base.errors import (
     ArchiveUnsuitable,
-    OutOfRange,
     QueryUnsuitable,
     RepeatedValue,
     UnknownWords,
@@ -90,12 +90,8 @@ class BagOfWords:
         Raises:
             UserError: If one is out of range.
         """
-        if type(self.buckets) is not int or not 2 <= self.buckets <= MOST_BUCKETS:
-            raise OutOfRange(
-                f"[features] buckets is {self.buckets!r}; it must be an integer from 2 to {MOST_BUCKETS:,}."
-            )
-        if type(self.min_texts) is not int or self.min_texts < 1:
-            raise OutOfRange(f"[features] min_texts is {self.min_texts!r}; it must be an integer of at least 1.")
+        whole("[features] buckets", self.buckets, 2, MOST_BUCKETS)
+        whole("[features] min_texts", self.min_texts, 1)
         if self.vocabulary is not None:
             if not self.vocabulary or len(set(self.vocabulary)) != len(self.vocabulary):
                 raise RepeatedValue("[features] vocabulary is empty or contains a word twice. List each word once.")
