@@ -7,8 +7,7 @@ from pathlib import Path
 
 from silohash.base.visible import markdown
 from silohash.report.tables import markdown_table
-from silohash.study.differences import differences
-from silohash.study.papers import PaperTable, paper_tables
+from silohash.study.papers import PaperTable, differences, paper_tables
 from silohash.study.reproduction import missing_methods, without_missing
 
 ROOT = Path(__file__).parents[2]

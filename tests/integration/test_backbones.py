@@ -95,7 +95,7 @@ def test_workers_start_from_the_published_weights_without_the_folder(archive, tm
     folder = backbones.clip(tmp_path / "clip")
     run = Run(tmp_path / "run")
     config = tiny_config(archive, **sections(folder))
-    opened = archive_of(config)
+    opened = archive_of(config.data)
     prepared, _ = prepare_run(opened, partition(opened, "iid", 2, 0), resolve(config))
     here = Worker(prepared, torch.device("cpu"))
     run.folder.mkdir()

@@ -52,7 +52,7 @@ def found_by_code(processes: Processes, words: np.ndarray, store: Store) -> dict
     bits, model = store.manifest.bits, store.manifest.model_digest
     code = {"hex": hexadecimal(words, bits), "bits": bits, "model_digest": model}
     content = json.dumps({"code": code, "find": "image", "k": 100}).encode()
-    return processes.client._connection.call("POST", "/api/v1/search", content, "application/json")
+    return processes.client._request("POST", "/api/v1/search", content, "application/json")
 
 
 def bits_that_distances_tell(processes: Processes, silo: str, store: Store) -> int:

@@ -101,7 +101,7 @@ def change(folder: Path, initial: ReadArrays) -> np.ndarray:
 @pytest.fixture(scope="module")
 def initial(config: ResolvedConfig) -> ReadArrays:
     """The parameters before the first round, which follow from the config and the features."""
-    archive, settings = archive_of(config.config), config.config.partition
+    archive, settings = archive_of(config.config.data), config.config.partition
     parts = partition(archive, settings.kind, settings.silos, config.config.seed, **settings.parameters())
     return Worker(prepare_run(archive, parts, config)[0], torch.device("cpu")).initial
 

@@ -35,6 +35,7 @@ from silohash.base.types import Arrays
 T = TypeVar("T")
 
 TRAIN_AGAIN = "Restore it, or run the training again."
+MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run again.'
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MARKED_BYTES = 1 << 16
 WRITTEN = ".written.json"
@@ -368,6 +369,19 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
     """Return a digest of a JSON value."""
     return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+
+def size_in_words(count: int) -> str:
+    """Return a number of bytes in words.
+
+    Example:
+        >>> size_in_words(512), size_in_words(17_770_240)
+        ('512 B', '17.8 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"
 
 
 def check_replaceable(path: Path, *marks: bytes) -> None:

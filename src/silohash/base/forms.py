@@ -11,16 +11,17 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from safetensors import SafetensorError
 
-from silohash.base.errors import DamagedFile, MissingFile, UnreadableFile, UserError, WrongKindOfPath
+from silohash.base.errors import DamagedFile, MissingFile, OtherVersion, UnreadableFile, UserError, WrongKindOfPath
 from silohash.base.visible import visible
 
 T = TypeVar("T")
@@ -78,6 +79,16 @@ def damaged(where: Path | str, what: str, remedy: str = AGAIN) -> UserError:
     return DamagedFile(f"{where} is damaged or has another format ({what}). {remedy}")
 
 
+def check_version(where: Path, found: int, version: int, remedy: str = "Use the silohash that wrote it.") -> None:
+    """Check the version of a format.
+
+    Raises:
+        UserError: If it is another one than this silohash reads.
+    """
+    if found != version:
+        raise OtherVersion(f"{where} has format version {found}, and this silohash reads version {version}. {remedy}")
+
+
 def detail(error: BaseException) -> str:
     """Return an error's text on one line, with invisible characters shown as their code points, cut to a readable length."""
     if isinstance(error, UnicodeDecodeError):
@@ -117,6 +128,24 @@ def of_value(value: object, form: type[T]) -> T:
     """
     found: T = _adapter(cast(Hashable, form)).validate_python(value)
     return found
+
+
+def located(loc: Sequence[int | str], model: type[BaseModel]) -> tuple[FieldInfo | None, type[BaseModel] | None]:
+    """Return the field at a location that pydantic states, and the model of its table; None where there is none."""
+    field, table = None, cast("type[BaseModel] | None", model)
+    for part in loc:
+        if isinstance(part, str):
+            fields = table.model_fields if table else {}
+            field = fields.get(part) or next((each for each in fields.values() if each.alias == part), None)
+            table = model_in(field.annotation) if field else table
+    return field, table
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401  a type
+    """Return the model in an annotation such as ``Model | None`` or ``tuple[Model, ...]``, if there is one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for found in map(model_in, get_args(annotation)) if found), None)
 
 
 @cache

@@ -12,6 +12,7 @@ import typer
 from silohash.base.errors import MissingFile, SettingNeeded
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status
+from silohash.cli.help import AsJson
 
 if TYPE_CHECKING:
     from silohash.service.accounts import Accounts, Scope, Token
@@ -38,9 +39,7 @@ def add(
     print_status(f'Added the account "{name.strip().lower()}".')
 
 
-def list_(
-    config: Config, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
-) -> None:
+def list_(config: Config, as_json: AsJson = False) -> None:
     """List all accounts and their tokens."""
     with _opened(config) as accounts:
         known, tokens = accounts.all(), accounts.tokens()

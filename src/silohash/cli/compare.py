@@ -13,7 +13,8 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
-from silohash.cli.study import AsJson, Only, Set, print_failures, run_and_write
+from silohash.cli.help import AsJson
+from silohash.cli.study import Only, Set, print_failures, run_and_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import typer
 from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import SETTING
+from silohash.cli.help import AsJson, Settings
 
 if TYPE_CHECKING:
     from silohash.base.stamps import Stamp
@@ -30,7 +30,6 @@ Protocol = Annotated[
     str | None, typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list.")
 ]
 FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of your own folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Named = Annotated[str, typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")]
 DIFFERS = "differs"
 COMPARED = "picture files are compared by their bytes, not by their pixels, which can differ between versions of Pillow"
@@ -41,7 +40,7 @@ NOT_AS_EXPECTED = 2
 """Exit code if files are missing or differ from checksums.json."""
 
 
-def list_(as_json: Json = False) -> None:
+def list_(as_json: AsJson = False) -> None:
     """List all archives with their protocols, and the files found here."""
     from silohash.data import ARCHIVES
 
@@ -94,7 +93,7 @@ def check(
         bool, typer.Option("--full", help="Read every file again, even if its size and time have not changed.")
     ] = False,
     follow_links: FollowLinks = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the files of an archive, and show what was skipped.
 
@@ -178,10 +177,11 @@ def _described(found: Archive) -> dict[str, Any]:
     splits = {name: len(rows) for name, rows in found.splits.items()}
     content = {"archive": found.card.name, "items": len(found), "splits": splits, "labels": list(found.label_names)}
     findings = {"warnings": list(found.card.warnings), "skipped": list(found.card.skipped)}
-    return {**content, "columns": list(found.columns), **findings}
+    return {**content, "languages": list(found.languages()), "columns": list(found.columns), **findings}
 
 
 def _in_words(found: Archive) -> list[str]:
+    from silohash.base.analysis import named_languages
     from silohash.data.formats.columns import unused_columns
     from silohash.data.pictures.reading import PictureContents
 
@@ -191,6 +191,7 @@ def _in_words(found: Archive) -> list[str]:
     return [
         f"{found.card.name}: {len(found):,} items; {splits}",
         f"pictures {images:,}, texts {texts:,}, labels {len(found.label_names)}",
+        *([f"languages of the texts: {named_languages(codes)}"] if (codes := found.languages()) else ()),
         *([COMPARED] if isinstance(found.pictures(), PictureContents) else ()),
         *filter(None, [unused]),
         *found.card.remarks(),
@@ -276,7 +277,7 @@ def import_(
     layout: LayoutName = "auto",
     protocol: Protocol = None,
     follow_links: FollowLinks = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Convert an archive to the native format of silohash.
 
@@ -338,14 +339,11 @@ def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
 
 def partition(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config of the run, a TOML file.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
-    ] = None,
+    set_: Settings = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the partition to this file, .svg or .png.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a config divides its archive among silos.
 
@@ -359,7 +357,7 @@ def partition(
     from silohash.data.partitions.drift import drift_of
     from silohash.run.folder import archive_of
 
-    archive = archive_of(value)
+    archive = archive_of(value.data)
     for remark in archive.card.remarks():
         print_status(remark)
     parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
@@ -381,28 +379,14 @@ def partition(
         print_result(f"\n{drift.describe()}")
 
 
-UNITS = ("bytes", "KB", "MB", "GB")
-
-
-def format_size(size_bytes: int) -> str:
-    """Return a size with a unit.
-
-    Example:
-        >>> format_size(512), format_size(29_500_000_000)
-        ('512 bytes', '29.5 GB')
-    """
-    size, unit = float(size_bytes), 0
-    while size >= 1000 and unit < len(UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:,.0f} {UNITS[unit]}" if unit == 0 else f"{size:,.1f} {UNITS[unit]}"
-
-
 def describe_files(layout: Layout, folder: Path) -> list[str]:
     """Return lines that list the files a layout needs, and those that are present."""
+    from silohash.base.files import size_in_words
+
     missing = len(layout.missing(folder))
     lines = [f"layout {layout.name}: {f'{missing} missing' if missing else 'complete'}"]
     for need, paths in layout.files(folder).items():
-        size = format_size(sum(path.stat().st_size for path in paths))
+        size = size_in_words(sum(path.stat().st_size for path in paths))
         if not paths:
             state = "absent, but optional" if need.optional else "MISSING"
             lines.append(f"  {state}: {need.pattern}  ({need.what})")

@@ -11,7 +11,7 @@ import typer
 from silohash.base.errors import MissingFile, RunChanged, UserError
 from silohash.base.optional import require
 from silohash.cli.console import print_result, print_status, print_table, spinner
-from silohash.cli.help import SETTING
+from silohash.cli.help import Settings
 from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the runs and the report.")] = Path(
         "runs/demo"
     ),
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar=SETTING, help="Override a value of the demo's config. Can be repeated."),
-    ] = None,
+    set_: Settings = None,
     serve_: Annotated[bool, typer.Option("--serve", help="Open the search page at the end, until Ctrl-C.")] = False,
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=65535, help="Port of the search page; 0 for any that is free.")
@@ -73,7 +70,7 @@ def demo(
 
     with spinner("Reading the characters"):
         configs = demo_configs(set_ or [])
-        archive = archive_of(configs["federated"].config)
+        archive = archive_of(configs["federated"].config.data)
     print_status(f"{len(archive):,} pictures of characters with their Unicode names.")
     runs = {name: _train(config, out / name) for name, config in configs.items()}
     _compare(runs)

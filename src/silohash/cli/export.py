@@ -10,6 +10,7 @@ import typer
 
 from silohash.base.errors import SettingNeeded
 from silohash.cli.console import print_json, print_result, print_status, spinner
+from silohash.cli.help import AsJson
 
 if TYPE_CHECKING:
     from silohash.run.model.export import ExportedTower
@@ -25,7 +26,7 @@ def export(
     onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one per modality.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: RUN/onnx.")] = None,
     model: Model = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Export the networks of a run for use in other programs.
 
@@ -70,7 +71,7 @@ def encode(
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of the archive.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the codes of the items of an archive to a file.
 

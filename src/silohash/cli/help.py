@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from silohash.base.visible import visible
-
-if TYPE_CHECKING:
-    pass
 
 START = "Start"
 TRAIN = "Train"
@@ -23,6 +20,11 @@ GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 
 SETTING = "SECTION.KEY=VALUE"
 """What the option ``--set`` takes."""
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 SETTING_GIVEN = re.compile(r"\w+(\.\w+)+=")
 """The beginning of an argument of that form."""

@@ -19,6 +19,7 @@ from silohash.base.errors import NoEffect, UnknownName, UserError
 from silohash.base.optional import require
 from silohash.base.registry import Registry, suggestion
 from silohash.cli.console import print_json, print_result
+from silohash.cli.help import AsJson
 
 if TYPE_CHECKING:
     from silohash.base.certificates import Finding
@@ -47,7 +48,7 @@ def list_(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Local or federated method whose card to print.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List methods, archives, partitions and measures.
 
@@ -217,7 +218,7 @@ def doctor(
             help="Check a silo or a hub instead: certificates, the way to the server, versions of silos.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check what is installed, and what each missing part is for."""
     if kit is not None:

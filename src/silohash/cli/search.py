@@ -16,6 +16,7 @@ from silohash.base.files import read_text
 from silohash.base.registry import suggestion
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
+from silohash.cli.help import AsJson
 from silohash.cli.pictures import show_picture, terminal_graphics
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.hits import CANDIDATES, described
@@ -88,7 +89,7 @@ def index(
             "Can be repeated.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build the index of every silo, or remove items from the indexes.
 
@@ -135,7 +136,7 @@ def index_move(
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Let the server build an approximate index, which can miss items.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Move the indexes of all silos to another backend, for silos that outgrow one machine.
 
@@ -192,7 +193,7 @@ def search(
     show: Show = False,
     files: Files = False,
     null: Null = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
 

@@ -59,11 +59,7 @@ def serve(
     machine can reach them. Stop with Ctrl-C.
     """
     require_page()
-    if host not in LOOPBACK:
-        raise NotPermitted(
-            f'The page does not need an account, so it listens only on addresses of this machine, and "{host}" is not '
-            f"one of them. Use --host {LOOPBACK[0]}."
-        )
+    _check_address(host)
     from silohash.run.folder import Run
     from silohash.service.backends import LocalBackend
     from silohash.service.web.app import create_app
@@ -92,8 +88,7 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
 
     from silohash.service.web.server import Server, ignoring_signals
 
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}"
+    address = _address(host, listening)
     print_result(f"The search page is at {address}")
     print_status("Press Ctrl-C to stop.")
     if open_browser:
@@ -236,17 +231,16 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     with ExitStack() as stack:
         accounts = accounts_beside(config)
         if accounts is None:
-            _check_address(host)
+            _check_address(host, ", or add an account: silohash account add CONFIG NAME")
         else:
             stack.enter_context(accounts)
         listening = stack.enter_context(listening_socket(host, port))
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         start_logging(level=DEBUG if verbose else INFO)
         serving = serve_hub(
             read_config(config, HubConfig),
             listening,
             accounts=accounts,
-            ready=lambda: print_result(f"The search page is at {address}"),
+            ready=lambda: print_result(f"The search page is at {_address(host, listening)}"),
             read_again=lambda: read_config(config, HubConfig),
         )
         run_loop(serving)
@@ -448,12 +442,17 @@ def _run_kit(kit: Path) -> None:
     run_member(kit, print_status)
 
 
-def _check_address(host: str) -> None:
+def _check_address(host: str, otherwise: str = ".") -> None:
+    """Check that only this machine can reach an address. ``otherwise`` ends the message, with another remedy if any."""
     if host not in LOOPBACK:
         raise NotPermitted(
             f'There are no accounts, so the page listens only on addresses of this machine, and "{host}" is not one of '
-            f"them. Use --host {LOOPBACK[0]}, or add an account: silohash account add CONFIG NAME"
+            f"them. Use --host {LOOPBACK[0]}{otherwise}"
         )
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 
 def _require_bus() -> None:

@@ -14,7 +14,7 @@ import typer
 from silohash.base.errors import RepeatedValue, UserError, WrongForm, WrongOverride
 from silohash.base.optional import require
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
-from silohash.cli.help import SETTING
+from silohash.cli.help import SETTING, AsJson
 from silohash.cli.train import SMOKE, seed_numbers
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ Hours = Annotated[
     float | None,
     typer.Option(metavar="HOURS", min=0, help="Stop after this time, such as 1.5. The same command continues later."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 OUT = "Folder of the study. Default: studies/NAME."
 OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their folders. Default: studies/NAME."
 PROCESSES = "Number of runs at the same time. They share the cores equally."
@@ -202,8 +201,7 @@ def run_and_write(
         outcome = StudyOutcome(collect(config, out))
         write_summary(outcome.results, out)
     else:
-        seconds = max(0.0, until - time.monotonic())
-        outcome = run_study(config, out, console(), only=only, smoke=smoke, fresh=fresh, seconds=seconds)
+        outcome = run_study(config, out, console(), only=only, smoke=smoke, fresh=fresh, until=until)
     if outcome.results.runs:
         with spinner("Writing tables and plots"):
             write_tables(outcome.results, out)

@@ -13,7 +13,7 @@ from silohash.base.errors import AlreadyExists, ConflictingOptions, LabelsNeeded
 from silohash.base.optional import require
 from silohash.base.types import TASKS
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import SETTING
+from silohash.cli.help import AsJson, Settings
 
 if TYPE_CHECKING:
     from silohash.measure.evaluation import Figures
@@ -56,10 +56,6 @@ Ensemble = Annotated[
 
 Curves = Annotated[bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")]
 
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated.")
-]
-
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 
@@ -82,7 +78,7 @@ def new(
         str,
         typer.Option(
             metavar="NAME",
-            help="Published network for photographs: clip, clip-large, siglip, dinov2+minilm, dinov2, or the folder of one.",
+            help="Published network for photographs: clip, siglip2, dinov2+minilm, … (a wrong name lists all), or a folder.",
         ),
     ] = "",
 ) -> None:
@@ -118,7 +114,7 @@ def train(
     ] = False,
     tensorboard: Curves = False,
     index: Index = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
     on: On = None,
     silo_names: SiloNames = None,
     deadline: Deadline = None,
@@ -156,7 +152,7 @@ def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an interrupted run.")],
     tensorboard: Curves = False,
     index: Index = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run.
 
@@ -238,7 +234,7 @@ def evaluate(
         typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
     ] = None,
     with_: Ensemble = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a trained run, per evaluation, task and measure.
 

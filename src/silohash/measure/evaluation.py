@@ -46,7 +46,7 @@ from pydantic import BeforeValidator
 
 from silohash import __version__
 from silohash.base.errors import RunsDiffer, UnsuitableMeasure, UnsuitableMethod
-from silohash.base.files import digest_json, read_arrays, write_arrays
+from silohash.base.files import MEASURE_AGAIN, digest_json, read_arrays, write_arrays
 from silohash.base.forms import damaged
 from silohash.base.types import (
     ORACLE,
@@ -102,8 +102,6 @@ OF_QUERIES = " of the items of the split query"
 LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
 
-
-MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run.'
 
 Key = tuple[Evaluation, Task, str]
 """Evaluation, task and measure."""

@@ -35,11 +35,7 @@ ABOUT_MODEL = ("seed", "config digest", "machine", "silohash")
 
 
 def write_card(run: Run) -> None:
-    """Write the card of a trained and measured run.
-
-    Raises:
-        UserError: If the run does not have a model or figures yet, or the file cannot be written.
-    """
+    """Write the card of a trained and measured run. See `card_text`."""
     write_text(run.card_path, card_text(run))
 
 

@@ -22,9 +22,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from silohash.base import seeds
-from silohash.base.errors import OtherVersion
-from silohash.base.files import read_json, write_json
-from silohash.base.forms import damaged
+from silohash.base.files import MEASURE_AGAIN, read_json, write_json
+from silohash.base.forms import check_version, damaged
 from silohash.base.types import (
     Modality,
     Rows,
@@ -51,7 +50,6 @@ SEARCHES_PER_TASK = 3
 HITS_PER_SEARCH = 5
 MOST_TASKS = 2
 MOST_CHARACTERS = 240
-MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run again.'
 PICTURE_PIXELS = 160
 """Longest side of a thumbnail."""
 
@@ -387,11 +385,7 @@ def read_examples(path: Path) -> Examples | None:
     if not path.exists():
         return None
     stored = read_json(path, _StoredExamples, remedy=MEASURE_AGAIN)
-    if stored.format_version != FORMAT_VERSION:
-        raise OtherVersion(
-            f"{path} has format version {stored.format_version}, and this silohash reads version {FORMAT_VERSION}. "
-            f"{MEASURE_AGAIN}"
-        )
+    check_version(path, stored.format_version, FORMAT_VERSION, MEASURE_AGAIN)
     examples = Examples(drawn=stored.drawn, relevant=stored.relevant, searches=stored.searches)
     for search in examples.searches:
         for item in (search.query, *(hit.item for hit in search.hits)):

@@ -10,18 +10,18 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from silohash.base.files import read_json
+from silohash.base.files import MEASURE_AGAIN, TRAIN_AGAIN, read_json
 from silohash.base.types import MethodCard, ResultRow
 from silohash.data.partitions.drift import drift_of
 from silohash.evaluate.measures import by_pairs
 from silohash.measure.evaluation import UNSEEN, RadiusCurve, or_nan, trained_rows
 from silohash.measure.measurable import unmeasured
-from silohash.report.examples import MEASURE_AGAIN, Examples, read_examples, released
+from silohash.report.examples import Examples, read_examples, released
 from silohash.report.plots import LabelTable, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.run.config.load import cards_of
 from silohash.run.config.sections import FederatedConfig, LocalConfig
-from silohash.run.events import RUN_AGAIN, RoundRecord, epsilon_words
+from silohash.run.events import RoundRecord, epsilon_words
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
 
@@ -158,11 +158,7 @@ def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) 
 
 
 def released_examples(run: Run) -> Examples | None:
-    """Return the example searches of a run, as far as the policies of its silos release them.
-
-    Raises:
-        UserError: If the stored searches or a policy are damaged.
-    """
+    """Return the example searches of a run, as far as the policies of its silos release them. See `released`."""
     stored = read_examples(run.examples_path)
     return None if stored is None else released(stored, run.folder / POLICIES)
 
@@ -187,7 +183,7 @@ def facts(run: Run) -> dict[str, str]:
     parameters = ", ".join(
         f"{name} {value}" for name, value in run.partition.params.items() if value not in (None, 0.0)
     )
-    environment = read_json(run.folder / "environment.json", _Environment, remedy=RUN_AGAIN)
+    environment = read_json(run.folder / "environment.json", _Environment, remedy=TRAIN_AGAIN)
     measured = read_results(run.results_path)
     return {
         "data": f"{card.name} ({len(run.archive):,} items), protocol {card.protocol}",

@@ -44,11 +44,7 @@ LABELS_SHOWN = 12
 
 
 def write_report(data: ReportData, path: Path) -> None:
-    """Write the page, either completely or not at all.
-
-    Raises:
-        UserError: If the disk is full or the folder is not writable.
-    """
+    """Write the page, either completely or not at all."""
     write_text(path, render(data))
 
 

@@ -201,11 +201,7 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
 
 
 def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: str) -> None:
-    """Write the plot of a partition with C labels to a file, whose name ends in ``.svg`` or ``.png``.
-
-    Raises:
-        UserError: If the name has another ending, or the file cannot be written.
-    """
+    """Write the plot of a partition with C labels to a file. See `save_figure`."""
     table = LabelTable(drift.silos, labels, drift.counts)
     map_inches = label_map_height(table)
     width = min(16.0, max(7.2, 2.6 + 0.42 * len(drift.silos)))

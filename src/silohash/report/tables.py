@@ -13,14 +13,13 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from silohash.base.errors import BadLine, WrongKindOfFile
-from silohash.base.files import write_text
+from silohash.base.files import MEASURE_AGAIN, write_text
 from silohash.base.forms import of_value, reading
 from silohash.base.types import ResultRow
 from silohash.base.visible import csv_cell, csv_text, visible
 from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.measures import is_rank
 
-MEASURE_AGAIN = 'Remove it and run "silohash evaluate" again.'
 COLUMNS = tuple(f.name for f in fields(ResultRow))
 """The columns of ``results.csv``, in order."""
 
@@ -210,11 +209,7 @@ def compare(rows: Sequence[ResultRow]) -> Comparison:
 
 
 def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
-    """Write ``results.csv``, either completely or not at all. Names that look like formulas are guarded (`csv_cell`).
-
-    Raises:
-        UserError: If the disk is full or the folder is not writable.
-    """
+    """Write ``results.csv``, either completely or not at all. Names that look like formulas are guarded (`csv_cell`)."""
     write_text(path, csv_table([COLUMNS, *([csv_cell(value) for value in astuple(row)] for row in rows)]))
 
 
@@ -238,23 +233,18 @@ def read_results(path: Path) -> list[ResultRow]:
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     if not lines or tuple(lines[0]) != COLUMNS:
         raise WrongKindOfFile(
-            f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
-            'Remove it and run "silohash evaluate" on the run again.'
+            f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). {MEASURE_AGAIN}"
         )
     return [_result(path, number, line) for number, line in enumerate(lines[1:], start=2)]
 
 
 def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
     if len(line) != len(COLUMNS):
-        raise BadLine(
-            f"{path}, line {line_number} has {len(line)} columns instead of {len(COLUMNS)}. "
-            'Remove the file and run "silohash evaluate" again.'
-        )
+        raise BadLine(f"{path}, line {line_number} has {len(line)} columns instead of {len(COLUMNS)}. {MEASURE_AGAIN}")
     try:
         return of_value(dict(zip(COLUMNS, map(csv_text, line), strict=True)), ResultRow)
     except ValidationError as error:
         first = error.errors()[0]
         raise BadLine(
-            f'{path}, line {line_number}: "{first["input"]}" is not a valid {first["loc"][0]}. '
-            'Remove the file and run "silohash evaluate" again.'
+            f'{path}, line {line_number}: "{first["input"]}" is not a valid {first["loc"][0]}. {MEASURE_AGAIN}'
         ) from error

@@ -77,11 +77,7 @@ def doubled_sentence(run: Run, archive: Archive) -> str:
 
 
 def note_added(folder: Path, archive: Archive) -> None:
-    """Note beside an index which archive it was built from.
-
-    Raises:
-        UserError: If the disk is full.
-    """
+    """Note beside an index which archive it was built from."""
     origin = None if archive.folder is None else str(archive.folder)
     write_json(folder / NOTE, {"digest": archive.card.digest, "folder": origin})
 

@@ -15,12 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from silohash.base.errors import DependencyMissing
-from silohash.base.files import explaining_disk_errors, read_text, write_text
+from silohash.base.files import TRAIN_AGAIN, explaining_disk_errors, read_text, write_text
 from silohash.base.forms import damaged, fault, of_json
 from silohash.base.types import ValidationBy
 from silohash.base.visible import visible
 
-RUN_AGAIN = "Restore the file, or run the training again."
 QUIET_SECONDS = 30.0
 """Where there is no terminal, a round prints a line about its progress if none was printed for this long."""
 
@@ -167,14 +166,10 @@ class JsonLines(Observer):
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:
-    """Read ``rounds.jsonl``, without an incomplete last line, which an interrupted run can leave.
-
-    Raises:
-        UserError: If any other line is damaged.
-    """
+    """Read ``rounds.jsonl``, without an incomplete last line of an interrupted run. Other damage is a `UserError`."""
     if not path.exists():
         return []
-    *complete, last = read_text(path, remedy=RUN_AGAIN).split("\n")
+    *complete, last = read_text(path, remedy=TRAIN_AGAIN).split("\n")
     records = [_record(path, number, line) for number, line in enumerate(complete, 1)]
     with suppress(ValidationError):
         records += [of_json(last, RoundRecord)] if last else []
@@ -185,7 +180,7 @@ def _record(path: Path, number: int, line: str) -> RoundRecord:
     try:
         return of_json(line, RoundRecord)
     except ValidationError as error:
-        raise damaged(f"{path}, line {number}", fault(error), RUN_AGAIN) from error
+        raise damaged(f"{path}, line {number}", fault(error), TRAIN_AGAIN) from error
 
 
 class ConsoleProgress(Observer):

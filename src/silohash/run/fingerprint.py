@@ -17,9 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import OtherVersion
 from silohash.base.files import TRAIN_AGAIN, digest_arrays, digest_json, read_arrays, write_arrays
-from silohash.base.forms import of_value, reading
+from silohash.base.forms import check_version, of_value, reading
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles
@@ -101,11 +100,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
     arrays, about = read_arrays(path)
     with reading(path, remedy=TRAIN_AGAIN):
         stated = of_value(about, _About)
-        if stated.version != VERSION:
-            raise OtherVersion(
-                f"{path} has version {stated.version}, and this silohash reads version {VERSION}. "
-                "Use the silohash that wrote it."
-            )
+        check_version(path, stated.version, VERSION)
         text = zlib.decompressobj().decompress(arrays["ids"].tobytes(), MOST_ID_BYTES)
         ids = text.decode("utf-8", "surrogatepass").split("\0")
         items = {name: arrays[f"items/{name}"] for name in CALLED if f"items/{name}" in arrays}

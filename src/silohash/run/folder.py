@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -85,14 +84,12 @@ class Run:
     """Example searches, with thumbnails of their items."""
     report_path = _Inside("report.html")
     """The report, an HTML page."""
+    card_path = _Inside("model/card.md")
+    """The model card."""
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Return the run in a folder.
-
-        Raises:
-            UserError: If the folder does not hold a run.
-        """
+        """Return the run in a folder, after `check`."""
         run = cls(folder)
         run.check()
         return run
@@ -106,11 +103,7 @@ class Run:
         environment: dict[str, object],
         archive: Archive,
     ) -> Run:
-        """Create a run's folder, with the files that are known before the first round.
-
-        Raises:
-            UserError: If the folder already holds a run or files of the user, or another process writes to it.
-        """
+        """Create a run's folder, if it is free (`check_free`), with the files that are known before the first round."""
         run = cls(folder, resolved)
         run.check_free()
         run.describe(partition, environment, archive)
@@ -124,11 +117,6 @@ class Run:
         write_json(self.folder / ENVIRONMENT, environment)
         write_fingerprint(self.fingerprint_path, archive)
         write_text(self.config_path, self.config.to_toml())
-
-    @property
-    def card_path(self) -> Path:
-        """The model card."""
-        return self.model_folder / "card.md"
 
     @property
     def name(self) -> str:
@@ -188,11 +176,9 @@ class Run:
         known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT, FINGERPRINT} if LOCK in names else set())
         return [name for name in names if name not in known and not name.startswith(".")]
 
-    @contextmanager
-    def writing(self, wait_seconds: float = 0.0) -> Iterator[None]:
+    def writing(self, wait_seconds: float = 0.0) -> AbstractContextManager[None]:
         """Hold the lock of the run while the block runs. See `locked_run`."""
-        with locked_run(self.folder, wait_seconds):
-            yield
+        return locked_run(self.folder, wait_seconds)
 
     @cached_property
     def config(self) -> RunConfig:
@@ -206,11 +192,7 @@ class Run:
 
     @property
     def data_path(self) -> Path | None:
-        """The folder of the archive; None for a named archive. The rest of the config is not checked.
-
-        Raises:
-            UserError: If the config cannot be read.
-        """
+        """The folder of the archive; None for a named archive. The rest of the config is not checked."""
         if self.given is not None:
             return self.given.config.data.path
         data = read_toml(self.config_path, remedy="Correct the file.").get("data")
@@ -239,7 +221,7 @@ class Run:
                 f"The archive of the run, {path}, does not exist. If it was moved, set path in the table [data] of "
                 f"{self.config_path}."
             )
-        archive = archive_of(self.config)
+        archive = archive_of(self.config.data)
         if self.fingerprint_path.exists():
             changed = changes(read_fingerprint(self.fingerprint_path), archive)
             if changed:
@@ -309,17 +291,12 @@ class Run:
         return len(self.rounds()) >= self.config.federated.rounds and (self.model_folder / MODEL_RECORD).exists()
 
 
-def archive_of(config: RunConfig) -> Archive:
+def archive_of(data: DataConfig) -> Archive:
     """Open the configured archive, or only one modality of it if the config says so.
 
     Raises:
         UserError: If the archive cannot be read, or does not have the modality.
     """
-    return archive_of_data(config.data)
-
-
-def archive_of_data(data: DataConfig) -> Archive:
-    """Open an archive; see `archive_of`."""
     from silohash.data.catalogue import link_options, open_archive
 
     protocol = {} if data.protocol is None else {"protocol": data.protocol}

@@ -27,13 +27,13 @@ from silohash.base.errors import (
     InUse,
     InvalidName,
     NotPermitted,
-    OtherVersion,
     OutOfRange,
     UnknownName,
     UnreadableFile,
     WrongKindOfFile,
 )
 from silohash.base.files import check_private, open_private
+from silohash.base.forms import check_version
 from silohash.base.optional import require
 from silohash.base.sqlite_files import connect, primary_code, transaction
 
@@ -106,7 +106,8 @@ class Token:
 class Accounts:
     """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it.
 
-    Its methods raise a `UserError` for an account or a token that does not exist.
+    Its methods raise a `UserError` for a name or a password that is not allowed, and for an account or a token that does not
+    exist.
     """
 
     def __init__(
@@ -157,11 +158,7 @@ class Accounts:
             run("INSERT INTO accounts VALUES (?, ?, ?, ?)", checked, hashed, admin, self._clock())
 
     def set_password(self, name: str, password: str) -> None:
-        """Change the password of an account, and end its sessions.
-
-        Raises:
-            UserError: If the password is not allowed, or the account does not exist.
-        """
+        """Change the password of an account, and end its sessions."""
         hashed = self._hashed(password)
         with self._changing() as run:
             self._account(run, name)
@@ -334,11 +331,8 @@ class Accounts:
             raise WrongKindOfFile(
                 f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
             )
-        if tables and version != FORMAT_VERSION:
-            raise OtherVersion(
-                f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
-                "Use the silohash that wrote it."
-            )
+        if tables:
+            check_version(self.path, version, FORMAT_VERSION)
         self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if not tables:
             with self._changing() as run:

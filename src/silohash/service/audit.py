@@ -91,7 +91,7 @@ class AuditLog:
             raise _unwritable(path, error) from error
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Add a line with the current time, or raise a `UserError` if it cannot be written.
+        """Add a line with the current time.
 
         Raises:
             UserError: If it cannot be written.

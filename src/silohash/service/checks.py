@@ -21,11 +21,7 @@ CONNECT_SECONDS = 5.0
 
 
 def check_member(path: Path) -> list[Finding]:
-    """Check the member that a file describes: a hub, if it lists silos.
-
-    Raises:
-        UserError: If the file, a key or a certificate cannot be read.
-    """
+    """Check the member that a file describes: a hub, if it lists silos."""
     is_hub = "silos" in read_toml(path, remedy=REMEDY, missing=MISSING)
     config = read_config(path, HubConfig) if is_hub else read_config(path, SiloConfig)
     read_key(config.sealing.key)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
@@ -20,12 +19,13 @@ from pydantic import (
     Field,
     IPvAnyNetwork,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
 from silohash.base.errors import InvalidFile
 from silohash.base.files import read_toml
-from silohash.base.forms import detail, fault
+from silohash.base.forms import detail, fault, located
 from silohash.base.registry import suggestion
 
 REMEDY = "Correct the file."
@@ -79,12 +79,18 @@ def _checked_key(key: str) -> str:
     return key
 
 
+def _beside(path: Path, info: ValidationInfo) -> Path:
+    """Return a path relative to the working directory, if the folder of the file is known that it is relative to."""
+    return path if info.context is None else info.context / path.expanduser()
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the host and the port of an address to listen on."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
+FilePath = Annotated[Path, AfterValidator(_beside)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Server = Annotated[str, AfterValidator(_checked_server)]
@@ -96,7 +102,7 @@ Seconds = Annotated[float, Field(gt=0, le=600)]
 class _Table(BaseModel):
     """A table whose unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class BusSettings(_Table):
@@ -110,9 +116,9 @@ class BusSettings(_Table):
     """
 
     servers: Annotated[tuple[Server, ...], Field(min_length=1)]
-    certificate: Path
-    key: Path
-    authority: Path | None = None
+    certificate: FilePath
+    key: FilePath
+    authority: FilePath | None = None
 
 
 class SealingSettings(_Table):
@@ -124,7 +130,7 @@ class SealingSettings(_Table):
         silos: At the hub, the public key of each silo.
     """
 
-    key: Path
+    key: FilePath
     hub: tuple[SealingKey, ...] = ()
     silos: dict[Name, SealingKey] = Field(default_factory=dict)
 
@@ -139,9 +145,9 @@ class NatsSettings(_Table):
     """
 
     listen: Annotated[str, Field(pattern=r"^[^\s\"\\]+:\d{1,5}$")] = "0.0.0.0:4222"
-    certificate: Path
-    key: Path
-    authority: Path
+    certificate: FilePath
+    key: FilePath
+    authority: FilePath
 
 
 class ItemsSettings(_Table):
@@ -153,9 +159,9 @@ class ItemsSettings(_Table):
         token: File of the token that the programs send. It is made at the first start.
     """
 
-    folder: Path
+    folder: FilePath
     listen: Annotated[str, AfterValidator(_checked_listen)] | None = None
-    token: Path = Path("items.token")
+    token: FilePath = Path("items.token")
 
 
 class MetricsSettings(_Table):
@@ -181,15 +187,15 @@ class SiloConfig(_Table):
 
     silo: Name
     federation: FederationName
-    run: Path
+    run: FilePath
     bus: BusSettings
     sealing: SealingSettings
-    policy: Path | None = None
+    policy: FilePath | None = None
     items: ItemsSettings | None = None
     metrics: MetricsSettings | None = None
-    next_run: Path | None = None
-    archive: Path | None = None
-    training: Path | None = None
+    next_run: FilePath | None = None
+    archive: FilePath | None = None
+    training: FilePath | None = None
     keep_old_hours: Annotated[float, Field(ge=0)] = 24.0
 
     @property
@@ -225,7 +231,7 @@ class HubConfig(_Table):
     """
 
     federation: FederationName
-    run: Path
+    run: FilePath
     bus: BusSettings
     sealing: SealingSettings
     silos: Annotated[dict[Name, Subject], Field(min_length=1)]
@@ -235,10 +241,10 @@ class HubConfig(_Table):
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
     proxies: tuple[IPvAnyNetwork, ...] = ()
-    next_run: Path | None = None
+    next_run: FilePath | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     next_at: AwareDatetime | None = None
-    excluded: Path = Path("excluded.txt")
+    excluded: FilePath = Path("excluded.txt")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -257,13 +263,6 @@ class HubConfig(_Table):
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
-TABLES: Mapping[str, type[_Table]] = {
-    "bus": BusSettings,
-    "sealing": SealingSettings,
-    "nats": NatsSettings,
-    "items": ItemsSettings,
-    "metrics": MetricsSettings,
-}
 
 
 def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
@@ -274,10 +273,9 @@ def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
     """
     content = read_toml(path, remedy=REMEDY, missing=MISSING)
     try:
-        config = form.model_validate(content)
+        return form.model_validate(content, context=path.parent)
     except ValidationError as error:
         raise InvalidFile(f"{path} is not valid: {_explained(error, form)}. {REMEDY}") from error
-    return _resolved(config, path.parent)
 
 
 def _explained(error: ValidationError, form: type[BaseModel]) -> str:
@@ -287,18 +285,6 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
         return f"[sealing] is missing, the table of the keys that encrypt messages; {NEW_KEY}"
     if first["type"] != "extra_forbidden":
         return fault(error)
-    *tables, name = map(str, first["loc"])
-    known = (TABLES[tables[-1]] if tables else form).model_fields
+    name, (_, table) = str(first["loc"][-1]), located(first["loc"][:-1], form)
+    known = (table or form).model_fields
     return detail(ValueError(f'unknown key "{name}"{suggestion(name, known)}; the keys here are: {", ".join(known)}'))
-
-
-def _resolved(config: ConfigT, folder: Path) -> ConfigT:
-    """Return a table whose paths are relative to the working directory instead of a folder."""
-    changes: dict[str, object] = {}
-    for name in type(config).model_fields:
-        value = getattr(config, name)
-        if isinstance(value, Path):
-            changes[name] = folder / value.expanduser()
-        elif isinstance(value, _Table):
-            changes[name] = _resolved(value, folder)
-    return config.model_copy(update=changes)

@@ -15,14 +15,9 @@ from silohash.service.logs import log_event
 
 
 class Exclusions:
-    """The excluded silos of a hub."""
+    """The excluded silos of a hub. A `UserError` says at first that their list cannot be read."""
 
     def __init__(self, config: HubConfig) -> None:
-        """Read the list of a hub.
-
-        Raises:
-            UserError: If it exists and cannot be read.
-        """
         self._config, self._listed = config, Approvals(config.excluded)
         self._names = self._listed.ids()
 

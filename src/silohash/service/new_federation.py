@@ -56,13 +56,7 @@ def listen(address: str) -> str:
 class _Members:
     """What the files of all members have in common.
 
-    Attributes:
-        run: The run that they search with.
-        folder: Folder where the files will be.
-        federation: Name of the federation.
-        server: Address of the NATS server.
-        authority: It signs the certificates.
-        kits: Folder of the training kits whose certificates the silos use; None if there are none.
+    They will be in the folder. The silos use the certificates of their training ``kits``, if there are any.
     """
 
     run: Run

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import tomlkit
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     ValidationError,
@@ -21,6 +20,7 @@ from pydantic import (
 
 from silohash.base.errors import InvalidFile, MissingFile, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml
+from silohash.base.forms import located
 from silohash.base.registry import suggestion
 from silohash.base.types import Evaluation
 from silohash.evaluate.measures import Measure
@@ -369,13 +369,6 @@ class StudyConfig(Section):
         return tomlkit.dumps(value)
 
 
-MODELS: Mapping[object, type[BaseModel]] = {
-    "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "figures": Figure, "tune": Tune,
-    "tuned": TunedBefore, "parameters": Parameter,
-}  # fmt: skip
-"""Name of a table in the file -> its model."""
-
-
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """Read a study's file. Paths in it are relative to its folder, and ``section.key=value`` overrides apply to every run.
 
@@ -431,13 +424,11 @@ def explain(error: ValidationError, value: Mapping[str, Any]) -> str:
     """Return the first error as a sentence that names the axis and the choice."""
     first = error.errors()[0]
     places, keys = _location(first["loc"], value)
-    model: type[BaseModel] = StudyConfig
-    for part in first["loc"]:
-        model = MODELS.get(part, model)
     key = ".".join(str(part) for part in keys)
     where = f"{', '.join(places)}: " if places else ""
     if first["type"] == "extra_forbidden":
-        known = [field.alias or name for name, field in model.model_fields.items()]
+        _, table = located(first["loc"][:-1], StudyConfig)
+        known = [field.alias or name for name, field in (table or StudyConfig).model_fields.items()]
         return f'{where}unknown key "{key}"{suggestion(str(keys[-1]), known)}; known: {", ".join(known)}.'
     if first["type"] == "missing":
         return f'{where}"{key}" is missing. Add it to the file.'

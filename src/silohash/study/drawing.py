@@ -23,9 +23,8 @@ from silohash.data.pictures.reading import decode
 from silohash.report.examples import ExampleItem, ExampleSearch
 from silohash.report.plots import LabelTable
 from silohash.report.style import INK, LINE, SERIES, SOFT, series, short
-from silohash.study.curves import Points
 from silohash.study.pivot import Cell
-from silohash.study.run_data import LabeledCodes
+from silohash.study.run_data import LabeledCodes, Points
 
 LOGARITHMIC_FROM = 8
 """An axis is logarithmic if its largest value is at least this many times its smallest."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -54,21 +53,20 @@ def run_study(
     only: Sequence[str] = (),
     fresh: bool = False,
     smoke: bool = False,
-    seconds: float = math.inf,
+    until: float = math.inf,
     make_pool: Callable[[int], JobPool] = JobPool,
 ) -> StudyOutcome:
     """Run the unfinished part of a study, after checking the config of every run.
 
     ``only`` selects runs, each as ``axis=choice``. With ``fresh``, runs and searches whose settings have changed are set
     aside and started again. With ``smoke``, several runs may have equal settings, as they do when their rounds are cut
-    short. After a number of ``seconds``, running runs are stopped as by Ctrl-C, and the next start continues them.
+    short. At the time ``until``, see `run_jobs`, running runs are stopped as by Ctrl-C, and the next start continues them.
 
     Raises:
         UserError: If a config is wrong, another study works in the folder, or it holds other files or runs with other
             settings.
         KeyboardInterrupt: After the runs have been stopped.
     """
-    until = time.monotonic() + seconds
     check_own_folder(out, LOCK)
     wanted = selected(config, planned_runs(config, refuse_equal=not smoke), only)
 

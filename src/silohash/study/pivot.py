@@ -175,7 +175,7 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
     found = []
     for combined in product(*(values[name] for name in other)):
         fixed = dict(zip(other, combined, strict=True))
-        table = make_table(config, layout, values, partial(_figure_cell, study, fixed))
+        table = make_table(config, layout, values, fixed, partial(figure_cell, study))
         name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
         found.append(replace(table, title=_title(config.title or "Study", fixed, varied), name=name))
     return [table for table in found if "measure" not in varied or table.has_figures]
@@ -187,21 +187,18 @@ def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
     return ", ".join([study, *(fixed[name] for name in shown)])
 
 
-def _figure_cell(study: StudyResults, fixed: Mapping[str, str], varying: Mapping[str, str]) -> Cell:
-    return figure_cell(study, {**fixed, **varying})
-
-
 def make_table(
     config: StudyConfig,
     layout: Layout,
     values: Mapping[str, Sequence[str]],
+    fixed: Mapping[str, str],
     make_cell: Callable[[Mapping[str, str]], Cell],
 ) -> ResultTable:
-    """Return a table without title and name, whose cells ``make_cell`` returns for a value of each field of the layout."""
+    """Return a table without title and name, whose cells ``make_cell`` returns for fixed and varying fields."""
     rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in layout)
     shown = (*layout[0], *layout[1])
     cells = {
-        (row, column): make_cell(dict(zip(shown, (*row, *column), strict=True)))
+        (row, column): make_cell({**fixed, **dict(zip(shown, (*row, *column), strict=True))})
         for row, column in product(rows, columns)
     }
     return ResultTable(
@@ -269,11 +266,7 @@ def _evaluations(rows: Sequence[ResultRow], wanted: Sequence[Evaluation]) -> lis
 
 
 def figure_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
-    """Return the cell with the given value of every field.
-
-    Raises:
-        UserError: If its runs were measured differently.
-    """
+    """Return the cell with the given value of every field. The exceptions are those of `result_tables`."""
     runs = study.runs_with(fields)
     found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
     rows = tuple(replace(row, round_by=ONLY_ROUND) if len(run.rounds) == 1 else row for run, row in found)

@@ -71,11 +71,7 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
 
 
 def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[str, Any]) -> RunConfig:
-    """Return the config of one run, with the tuned parameters by dotted key.
-
-    Raises:
-        UserError: If two choices set the same key, or the config is wrong.
-    """
+    """Return the config of one run, with the tuned parameters by dotted key. The exceptions are those of `planned_runs`."""
     recipe, values = _settings(config, choices, seed, tuned)
     return _load(config, choices, recipe, {**values, **tuned, **config.set, "seed": seed})
 
@@ -120,11 +116,7 @@ def search_name(config: StudyConfig, choices: Choices) -> str:
 
 
 def read_best(path: Path) -> Tuned:
-    """Read the tuned parameters; none if tuning has not finished.
-
-    Raises:
-        UserError: If the file is damaged.
-    """
+    """Read the tuned parameters; none if tuning has not finished."""
     if not path.exists():
         return {}
     remedy = "Remove it and start the study again."

@@ -23,16 +23,6 @@ from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
 from silohash.run.folder import Run
 from silohash.study.config import is_number
-from silohash.study.curves import (
-    AXES_OF_CURVES,
-    BAND,
-    TITLES,
-    TOP,
-    Panel,
-    Points,
-    over_rounds,
-    within_radius,
-)
 from silohash.study.drawing import (
     TSNE_COLUMNS,
     draw_band,
@@ -47,10 +37,10 @@ from silohash.study.drawing import (
     mark_places,
     scale_axis,
 )
-from silohash.study.figures import Figure
+from silohash.study.figures import CurveName, Figure
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
 from silohash.study.results import RunResult, StudyResults
-from silohash.study.run_data import in_plane, labeled_codes, top_rows
+from silohash.study.run_data import Points, in_plane, labeled_codes, over_rounds, top_rows, within_radius
 from silohash.study.tables import csv_of
 
 PLOTS = "plots"
@@ -64,6 +54,27 @@ BARS = ("Bars: 95 % interval of the mean over the seeds.", "Bars: 95 % interval 
 """What a bar shows with several seeds, and with one."""
 
 MARKS = "✓ relevant, ✗ not relevant."
+Panel: TypeAlias = tuple[str, Callable[[RunResult], Points]]
+"""A title, and what returns the curve of a run."""
+
+BAND = "Band: minimum to maximum over the seeds."
+
+AXES_OF_CURVES: Mapping[str, tuple[str, str, str]] = {
+    "rounds": ("round", "", BAND),
+    "seconds": ("seconds of training", "", BAND),
+    "precision_recall": ("recall", "precision", "Means over the seeds, per radius."),
+    "top_n": ("nearest N items", "", BAND),
+}
+"""Kind of figure -> the names of the axes of its panels, and what it shows with several seeds."""
+
+TITLES: Mapping[CurveName, str] = {
+    "loss": "Training loss",
+    "relative loss": "Loss relative to round 1",
+    "validation": "Validation score",
+}
+TOP: Mapping[str, str] = {"P": "Precision", "R": "Recall"}
+"""Measure of the nearest N items -> title of its panel."""
+
 CELL_COLUMNS: list[object] = ["task", "evaluation", "measure", "mean", "low", "high"]
 """Columns of the numbers of figures that show a measure, after the study's axes."""
 

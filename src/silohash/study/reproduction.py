@@ -17,9 +17,8 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.load import read_override
 from silohash.run.config.sections import DataConfig, RunConfig
 from silohash.study.config import Axis, Choice, StudyConfig
-from silohash.study.differences import BEYOND_CONFIG, SettingDifference, differences
 from silohash.study.figures import Figure
-from silohash.study.papers import PaperTable
+from silohash.study.papers import BEYOND_CONFIG, PaperTable, SettingDifference, differences
 from silohash.study.plan import planned_runs
 
 DATA, BITS = "data", "local.bits"
@@ -121,11 +120,7 @@ def listed(table: PaperTable, *, open_data: bool = False) -> Listed:
 def study_of(
     table: PaperTable, *, open_data: bool = False, smoke: bool = False, overrides: Sequence[str] = ()
 ) -> StudyConfig:
-    """Return the study of a table, on the data that anyone may use or cut short if wanted, with overrides of settings.
-
-    Raises:
-        UserError: If there is no such study, or its file or an override is wrong.
-    """
+    """Return the study of a table, on the data that anyone may use or cut short if wanted, with overrides of settings."""
     config = table.study()
     if open_data:
         config = on_open_data(config, table.item.open)
@@ -135,11 +130,7 @@ def study_of(
 
 
 def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
-    """Return the methods, data sets and weights that a study needs and that are missing here.
-
-    Raises:
-        UserError: If a run's config is wrong.
-    """
+    """Return the methods, data sets and weights that a study needs and that are missing here."""
     methods = missing_methods(config)
     try:
         left = without_missing(config, methods)

@@ -74,11 +74,7 @@ class StudyResults:
 
 
 def collect(config: StudyConfig, out: Path) -> StudyResults:
-    """Read the finished runs of a study.
-
-    Raises:
-        UserError: If the file of tuned parameters, or a file of a finished run, is damaged.
-    """
+    """Read the finished runs of a study."""
     tuned = read_best(out / BEST) if config.tune else {}
     found, missing = [], []
     for planned in planned_runs(config, tuned, refuse_equal=False):

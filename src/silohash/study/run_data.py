@@ -1,19 +1,22 @@
-"""What some figures need of a run besides its results, computed from its model and kept in its folder.
+"""What figures show of a run besides its results: its curves, and what is computed from its model and kept in its folder.
 
-A run computes it after its evaluation if its study asks for such a figure. Otherwise it is computed when the figure is first
-drawn.
+A run computes the latter after its evaluation if its study asks for such a figure. Otherwise it is computed when the figure
+is first drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import ModelMissing, TooFew, UnknownName
+from silohash.base.errors import ModelMissing, NotMeasured, TooFew, UnknownName
 from silohash.base.files import digest_json, read_arrays, write_arrays
 from silohash.base.forms import reading
 from silohash.base.registry import suggestion
@@ -22,13 +25,18 @@ from silohash.base.types import ResultRow
 from silohash.data.partitions.holdings import Holdings
 from silohash.index.codes import unpack
 from silohash.measure.evaluation import evaluate_run
+from silohash.report.gather import losses, radius_curves, validations
 from silohash.report.tables import read_results, write_results
 from silohash.run.codes import RunCodes
 from silohash.run.folder import Run
-from silohash.study.figures import POINTS_PER_NEIGHBOR, Figure
+from silohash.study.figures import POINTS_PER_NEIGHBOR, CurveName, Figure
+from silohash.study.results import RunResult
 
 FOLDER = "figure-data"
 REMOVE = "Remove it and run the study again."
+Points: TypeAlias = tuple[Sequence[float], Sequence[float]]
+"""Places and values of a curve."""
+
 MOST_LABELS = 6
 """Number of labels that a t-SNE figure shows if it does not name them."""
 
@@ -51,11 +59,7 @@ class LabeledCodes:
 
 
 def store(run: Run, figures: Sequence[Figure]) -> None:
-    """Compute and keep what figures need of a run, unless its folder has it.
-
-    Raises:
-        UserError: If the run cannot give it; see `top_rows` and `labeled_codes`.
-    """
+    """Compute and keep what figures need of a run, unless its folder has it. See `top_rows` and `labeled_codes`."""
     for figure in figures:
         if figure.kind == "top_n":
             top_rows(run, figure)
@@ -79,8 +83,7 @@ def top_rows(run: Run, figure: Figure) -> list[ResultRow]:
 def labeled_codes(run: Run, figure: Figure) -> LabeledCodes:
     """Return the codes of the items that a t-SNE figure shows. Each item is encoded by the model that its silo deploys.
 
-    Raises:
-        UserError: If the run does not have its model any more, its archive lacks the labels, or the stored file is damaged.
+    The exceptions are those of `top_rows`.
     """
     chosen = figure.model_dump(mode="json", include={"modality", "split", "labels", "items"})
     path = _kept(run, f"codes-{digest_json(chosen)[:12]}.safetensors")
@@ -154,3 +157,30 @@ def in_plane(codes: LabeledCodes, figure: Figure, name: str) -> npt.NDArray[np.f
     # In one thread, so that the sums of floats are reproducible.
     with threadpool_limits(limits=1):
         return np.asarray(method.fit_transform(codes.signs.astype(np.float32)), np.float64)
+
+
+def over_rounds(run: RunResult, over: str, name: CurveName) -> Points:
+    """Return one value per round, NaN where there is none.
+
+    The places are the numbers of the rounds from 1 or, over ``seconds``, the time of local training until the end of each
+    round, added up over the silos.
+    """
+    values = validations(run.rounds) if name == "validation" else losses(run.rounds)
+    if name == "relative loss":
+        first = values[0] if values and values[0] > 0 else math.nan
+        values = [loss / first for loss in values]
+    if over == "rounds":
+        return range(1, len(values) + 1), values
+    return list(accumulate(sum(silo.seconds for silo in record.silos) for record in run.rounds)), values
+
+
+def within_radius(run: RunResult, task: str) -> Points:
+    """Return recall and precision within each Hamming radius, as the evaluation of a run stored them.
+
+    Raises:
+        UserError: If it did not store any, or the file is damaged.
+    """
+    if not Run(run.folder).curves_path.exists():
+        raise NotMeasured(f'{run.folder} has no curves.json. Run "silohash evaluate {run.folder}".')
+    found = [curve for curve in radius_curves(Run(run.folder)) if curve.task == task]
+    return (found[0].recall, found[0].precision) if found else ((), ())

@@ -262,7 +262,7 @@ def cost_table(study: StudyResults) -> ResultTable:
     measured = any(run.peak_bytes is not None for run in study.runs)
     costs = [name for name in COSTS if measured or name != MEMORY]
     table = make_table(
-        config, (tuple(rows), (*columns, "measure")), {**field_values(study, ()), "measure": costs},
+        config, (tuple(rows), (*columns, "measure")), {**field_values(study, ()), "measure": costs}, {},
         partial(_cost_cell, study),
     )  # fmt: skip
     return replace(

@@ -157,8 +157,10 @@ class Tuning:
         study = self._study(search, number)
         if not study.trials:
             study.enqueue_trial(self._untuned(search))
-        started = [trial for trial in study.trials if trial.state != _optuna().trial.TrialState.WAITING]
-        trial = _resumed(study, started[number]) if number < len(started) else study.ask()
+        module = _optuna().trial
+        started = [trial for trial in study.trials if trial.state != module.TrialState.WAITING]
+        # optuna 5 has no public way to continue a trial that was started by another process.
+        trial = module.Trial(study, started[number]._trial_id) if number < len(started) else study.ask()
         values = {key: suggest(trial, key, parameter) for key, parameter in search.parameters.items()}
         config = run_config(self.config, search.choices, self.config.seeds[0], values)
         folder = self.out / FOLDER / search.name / f"trial-{number}"
@@ -261,13 +263,6 @@ def suggest(trial: optuna.Trial, key: str, parameter: Parameter) -> Any:  # noqa
     if _is_integer(parameter):
         return trial.suggest_int(key, low, high, log=parameter.log)
     return trial.suggest_float(key, low, high, log=parameter.log)
-
-
-def _resumed(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> optuna.Trial:
-    """Return a trial that was started earlier, with its values."""
-    # optuna 5 has no public way to continue a trial that was started by another process.
-    known: optuna.Trial = _optuna().trial.Trial(study, trial._trial_id)
-    return known
 
 
 def _is_integer(parameter: Parameter) -> bool:

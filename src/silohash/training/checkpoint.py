@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from silohash.base.errors import DamagedFile, OtherVersion, RunChanged
+from silohash.base.errors import DamagedFile, RunChanged
 from silohash.base.files import (
     TRAIN_AGAIN,
     digest_arrays,
@@ -17,7 +17,7 @@ from silohash.base.files import (
     write_arrays,
     write_json,
 )
-from silohash.base.forms import reading
+from silohash.base.forms import check_version, reading
 from silohash.base.types import Arrays
 from silohash.methods.federated.base import ServerState
 from silohash.training.privacy.budget import KEY
@@ -125,11 +125,7 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
         UserError: If it is missing, damaged, or was written for another config or has another version of the format.
     """
     about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
-    if about.format_version != FORMAT_VERSION:
-        raise OtherVersion(
-            f"{folder} has format version {about.format_version}, and this silohash reads version {FORMAT_VERSION}. "
-            "Resume the run with the silohash that wrote it."
-        )
+    check_version(folder, about.format_version, FORMAT_VERSION, "Resume the run with the silohash that wrote it.")
     if about.config_digest != config_digest:
         raise RunChanged(
             f"{folder} belongs to another config (digest {about.config_digest}, now {config_digest}). "

@@ -92,7 +92,7 @@ def train(
 def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Observer], notify: Notify) -> Run:
     config = resolved.config
     choose_device(config.train.device)
-    archive = archive_of(config)
+    archive = archive_of(config.data)
     for remark in archive.card.remarks():
         notify(remark)
     parts = partition(

@@ -54,7 +54,7 @@ def config_without(
 
 def _lost(run: Run, silos: Collection[str], notify: Notify) -> tuple[int, list[str]]:
     """Return how many items the archive of a run has lost, and which silos have none any more if a column names them."""
-    before, archive = read_fingerprint(run.fingerprint_path), archive_of(run.config)
+    before, archive = read_fingerprint(run.fingerprint_path), archive_of(run.config.data)
     held, changed = set(archive.ids.tolist()), changes(before, archive)
     notify(f"Changes of the archive since {run.folder} was trained: {'; '.join(changed) or 'none'}.")
     vanished: list[str] = []

@@ -699,3 +699,8 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             read_bytes(path)
     with pytest.raises(FileNotFoundError):
         read_bytes(tmp_path / "nothing")
+
+
+def test_sizes_in_words() -> None:
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_500_000: "1.5 MB", 2_340_000_000: "2.3 GB"}
+    assert {size: files.size_in_words(size) for size in sizes} == sizes

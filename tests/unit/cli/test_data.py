@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from silohash.cli.data import COMPARED, describe_files, files_as_json, format_size
+from silohash.cli.data import COMPARED, describe_files, files_as_json
 from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
@@ -206,15 +206,11 @@ def test_full_reads_named_archives_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert _forgotten("glyphs", None)[1] == {}
 
 
-def test_sizes_in_words() -> None:
-    assert [format_size(size) for size in (0, 999, 1500, 2_500_000)] == ["0 bytes", "999 bytes", "1.5 KB", "2.5 MB"]
-
-
 def test_files_are_listed_with_their_sizes_and_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "test_ims.npy").write_bytes(b"0" * 1500)
     lines = describe_files(REGION_ARRAYS, tmp_path)
     assert lines[0] == "layout region-arrays: 1 missing"
-    assert lines[1] == "  test_ims.npy: 1.5 KB  (features of 36 regions per picture)"
+    assert lines[1] == "  test_ims.npy: 1.5 kB  (features of 36 regions per picture)"
     assert lines[2] == "  MISSING: test_caps.txt  (5 captions per picture, one per line)"
     assert lines[3].startswith("  absent, but optional: train_ims.npy")
     layout = files_as_json(REGION_ARRAYS, tmp_path)

@@ -63,7 +63,7 @@ def resolved(folder: Path) -> ResolvedConfig:
 
 @pytest.fixture(scope="module")
 def archive(resolved: ResolvedConfig) -> Archive:
-    return archive_of(resolved.config)
+    return archive_of(resolved.config.data)
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ def test_a_given_config_is_not_read_from_the_folder(tmp_path: Path, resolved: Re
 def test_an_archive_with_other_items_is_rejected(run: Run, tmp_path: Path) -> None:
     other = write_archive(tmp_path / "other", count=31)
     read = Run.open(run.folder)
-    read.__dict__["archive"] = archive_of(tiny_config(other))
+    read.__dict__["archive"] = archive_of(tiny_config(other).data)
     with pytest.raises(DataChanged, match="other"):
         _ = read.partition
 
@@ -293,7 +293,7 @@ def trained(tmp_path: Path) -> Run:
     """A run over an archive of its own, opened again."""
     folder = write_archive(tmp_path / "data" / "birds", count=30)
     settings = resolve(tiny_config(folder))
-    found = archive_of(settings.config)
+    found = archive_of(settings.config.data)
     Run.create(tmp_path / "run", settings, partition(found, "iid", 3, 0), ENVIRONMENT, found)
     return Run.open(tmp_path / "run")
 
@@ -343,11 +343,11 @@ def test_the_copy_of_a_run_without_the_digests_of_its_archive_is_not_compared(tr
 
 @pytest.mark.parametrize(("modality", "missing"), [("image", "text"), ("text", "image")])
 def test_an_archive_of_one_modality(folder: Path, modality: str, missing: str) -> None:
-    found = archive_of(tiny_config(folder, data={"modality": modality}))
+    found = archive_of(tiny_config(folder, data={"modality": modality}).data)
     assert found.has(modality).all()
     assert not found.has(missing).any()
     assert found.values(missing) is None
-    both = archive_of(tiny_config(folder))
+    both = archive_of(tiny_config(folder).data)
     assert both.has("image").all()
     assert both.has("text").all()
 
@@ -355,10 +355,10 @@ def test_an_archive_of_one_modality(folder: Path, modality: str, missing: str) -
 def test_options_and_protocol_are_given_to_the_reader(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, object, object]] = []
     monkeypatch.setattr(catalogue, "open_archive", lambda name, path, *, options: calls.append((name, path, options)))
-    archive_of(tiny_config(folder, data={"options": {"labels": "place"}}))
+    archive_of(tiny_config(folder, data={"options": {"labels": "place"}}).data)
     named = {"path": None, "name": "nus-wide", "options": {"root": "/data"}}
-    archive_of(tiny_config(folder, data={**named, "protocol": "fedcafe"}))
-    archive_of(tiny_config(folder, data=named))
+    archive_of(tiny_config(folder, data={**named, "protocol": "fedcafe"}).data)
+    archive_of(tiny_config(folder, data=named).data)
     assert calls == [
         (None, folder, {"labels": "place"}),
         ("nus-wide", None, {"root": "/data", "protocol": "fedcafe"}),

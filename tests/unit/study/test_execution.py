@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_only_the_wanted_runs_are_done_and_failures_are_returned(tmp_path: Path)
 def test_study_that_reaches_its_time_limit_starts_nothing_more(tmp_path: Path) -> None:
     config = study_of(tiny_study(tmp_path / "archive"))
     pool = pretending(lambda job: 0.5)
-    stopped = run_here(config, tmp_path / "out", make_pool=pool, seconds=0.0)
+    stopped = run_here(config, tmp_path / "out", make_pool=pool, until=time.monotonic())
     assert (stopped.stopped, stopped.code, pool.done) == (True, 0, [])
     assert len(stopped.results.missing) == 8
     later = run_here(config, tmp_path / "out", make_pool=pool)
@@ -60,7 +61,7 @@ def test_runs_wait_until_the_search_is_complete(tmp_path: Path, monkeypatch: pyt
     pool = pretending(lambda job: 0.5)
     monkeypatch.setattr("silohash.study.jobs.is_over", lambda until: until < float("inf") and len(pool.done) >= 4)
     monkeypatch.setattr("silohash.study.execution.is_over", lambda until: until < float("inf") and len(pool.done) >= 4)
-    stopped = run_here(config, tmp_path / "out", make_pool=pool, seconds=60.0)
+    stopped = run_here(config, tmp_path / "out", make_pool=pool, until=time.monotonic() + 60.0)
     assert stopped.stopped
     assert [name.partition(", ")[0] for name in pool.done] == ["FedAvg", "Local", "FedAvg", "Local"]
     assert not (tmp_path / "out" / "tuning" / "best.toml").exists()

@@ -11,9 +11,8 @@ from silohash.base.registry import Registry
 from silohash.run.config.sections import DataConfig
 from silohash.study import reproduction
 from silohash.study.config import Choice, load_study, make_study
-from silohash.study.differences import differences
 from silohash.study.figures import Figure
-from silohash.study.papers import Paper, PaperTable, paper_table
+from silohash.study.papers import Paper, PaperTable, differences, paper_table
 from silohash.study.plan import planned_runs
 from silohash.study.reproduction import (
     SMOKE_TITLE,

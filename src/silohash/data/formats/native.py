@@ -27,12 +27,11 @@ from silohash.base.errors import (
     InvalidName,
     MissingFile,
     NotSupported,
-    OtherVersion,
     UserError,
     WrongKindOfFile,
 )
 from silohash.base.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
-from silohash.base.forms import damaged, detail, reading
+from silohash.base.forms import check_version, damaged, detail, reading
 from silohash.base.stamps import file_digests
 from silohash.data.archive import Archive, ArchiveCard, Column, NamedPictures, Pictures, is_features
 from silohash.data.links import check_link
@@ -245,11 +244,7 @@ def _manifest(path: Path) -> _Manifest:
     kind = read_json(manifest, _Kind, remedy=IMPORT_AGAIN)
     if kind.format != FORMAT:
         raise WrongKindOfFile(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
-    if kind.version != VERSION:
-        raise OtherVersion(
-            f"{path} has version {kind.version} of the format, and this silohash reads version {VERSION}. "
-            "Install the silohash that wrote it, or import the data again."
-        )
+    check_version(path, kind.version, VERSION, "Use the silohash that wrote it, or import the data again.")
     return read_json(manifest, _Manifest, remedy=IMPORT_AGAIN)
 
 

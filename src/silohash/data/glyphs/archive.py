@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from silohash.base.errors import OutOfRange
+from silohash.base.arrays import whole
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.forms import REINSTALL, reading
 from silohash.base.seeds import derive
@@ -144,18 +143,13 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
     Raises:
         UserError: If an option is out of its range, or the file of the drawings is missing or damaged.
     """
-    _check("faces", faces, f"from 1 to {len(FACES)}", len(FACES))
+    whole("glyphs: faces", faces, 1, len(FACES))
     if limit is not None:
-        _check("limit", limit, "above 0", sys.maxsize)
+        whole("glyphs: limit", limit, 1)
     drawn = read_drawn(faces)
     kept = np.ones(len(drawn.codepoints), bool) if limit is None else _limited(drawn.codepoints, limit)
     digest = digest_json({"faces": [drawn.digests[face] for face in FACES[:faces]], "limit": limit})
     return _archive(drawn, kept, digest)
-
-
-def _check(option: str, value: object, limits: str, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise OutOfRange(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
 
 
 def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:
@@ -205,22 +199,23 @@ def _limited(codepoints: npt.NDArray[np.int32], limit: int) -> npt.NDArray[np.bo
     return np.isin(codepoints, unique[order[kept]])
 
 
-def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
-    """Crop a drawing to its ink, scale it like the archive's glyphs, and center it.
+def fit(ink: Image.Image, side: int = SIZE_PIXELS, longest: int = INK_PIXELS) -> npt.NDArray[np.uint8]:
+    """Crop a drawing to its ink, scale it so that its longer side has ``longest`` pixels, and center it.
 
-    The ink of mode ``L`` is bright on black. The result is ``(32, 32)`` uint8, black on white; white without any ink.
+    The ink of mode ``L`` is bright on black. The result is ``(side, side)`` uint8, black on white; white without any ink. By
+    default both are those of the archive's glyphs.
     """
     box = ink.getbbox()
     if box is None:
-        return np.full((SIZE_PIXELS, SIZE_PIXELS), 255, dtype=np.uint8)
+        return np.full((side, side), 255, dtype=np.uint8)
     part = ink.crop(box)
-    scale = INK_PIXELS / max(part.size)
+    scale = longest / max(part.size)
     size = (max(1, round(part.width * scale)), max(1, round(part.height * scale)))
-    return centered(part.resize(size, Image.Resampling.LANCZOS))
+    return centered(part.resize(size, Image.Resampling.LANCZOS), side)
 
 
-def centered(ink: Image.Image) -> npt.NDArray[np.uint8]:
-    """Return a drawing that fits, ``(32, 32)`` uint8, centered and black on white."""
-    paper = Image.new("L", (SIZE_PIXELS, SIZE_PIXELS), 255)
-    paper.paste(ImageOps.invert(ink), ((SIZE_PIXELS - ink.width) // 2, (SIZE_PIXELS - ink.height) // 2))
+def centered(ink: Image.Image, side: int = SIZE_PIXELS) -> npt.NDArray[np.uint8]:
+    """Return a drawing that fits, ``(side, side)`` uint8, centered and black on white."""
+    paper = Image.new("L", (side, side), 255)
+    paper.paste(ImageOps.invert(ink), ((side - ink.width) // 2, (side - ink.height) // 2))
     return np.array(paper)

@@ -27,7 +27,7 @@ from silohash.base.errors import (
     WrongValue,
 )
 from silohash.base.files import read_toml
-from silohash.base.forms import detail
+from silohash.base.forms import detail, located
 from silohash.base.registry import Registry, suggestion
 from silohash.base.types import MODALITIES, MethodCard, ValidationBy
 from silohash.base.visible import visible
@@ -415,7 +415,8 @@ def _wrong_value(
     path = [str(part) for part in first["loc"]]
     key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
-        keys = known or _keys_at(path[:-1])
+        _, table = located(path[:-1], RunConfig)
+        keys = known or list(table.model_fields if table else ())
         there = f" The known keys are: {', '.join(keys)}." if keys else ""
         return WrongValue(key, f'unknown key "{key}"{suggestion(path[-1], keys)}.{there}')
     return WrongValue(key, _explain(first, key, model))
@@ -430,13 +431,3 @@ def _explain(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:
     message, value = error["msg"].removeprefix("Value error, "), error.get("input")
     seen = f" (got {value!r})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{key}: {message[0].lower()}{message[1:].removesuffix('.')}{seen}."
-
-
-def _keys_at(path: Sequence[str]) -> list[str]:
-    model: type[BaseModel] = RunConfig
-    for part in path:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)

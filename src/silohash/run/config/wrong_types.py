@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
+from silohash.base.forms import located
 from silohash.run.config.sections import CompressionConfig, RobustConfig, ServerConfig
 from silohash.run.config.toml import toml_value
 
@@ -176,21 +176,7 @@ def _example_list(value: object, form: TableForm | None, default: list[object]) 
 
 def _default(loc: Sequence[int | str], model: type[BaseModel]) -> object:
     """Return the default of the key at a location; None without one."""
-    kind: type[BaseModel] | None = model
-    field: FieldInfo | None = None
-    for part in loc:
-        if isinstance(part, int):
-            continue
-        fields = kind.model_fields if kind else {}
-        field = fields.get(part) or next((each for each in fields.values() if each.alias == part), None)
-        kind = _model_in(field.annotation) if field else None
+    field, _ = located(loc, model)
     if field is None or field.is_required() or isinstance(loc[-1], int):
         return None
     return field.get_default(call_default_factory=True, validated_data={})
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401  a type
-    """Return the model in an annotation such as ``Model | None`` or ``tuple[Model, ...]``, if there is one."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for found in map(_model_in, get_args(annotation)) if found), None)

@@ -59,12 +59,9 @@ def encode_archive(encoder: Encoder, archive: Archive, modality: Modality) -> Co
 
 
 def write_codes(codes: Codes, path: Path) -> None:
-    """Write codes as ``.npz`` (ids, words, bits, modality, model_digest) or as ``.csv`` (id and code).
+    """Write codes as ``.npz`` (ids, words, bits, modality, model_digest) or as ``.csv`` (id and code). See `check_output`.
 
-    In a ``.csv`` a code is two hexadecimal digits a byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
-
-    Raises:
-        UserError: If the file's name ends otherwise, it may not be written, or it exists and does not hold codes.
+    In a ``.csv`` a code is two hexadecimal digits per byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
     """
     check_output(path)
     if path.suffix == ".csv":

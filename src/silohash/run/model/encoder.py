@@ -174,13 +174,7 @@ class OnnxTowers:
     def outputs(
         self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
     ) -> npt.NDArray[np.float32]:
-        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32, for ``(n, *shape)``.
-
-        Labels must be None, because models that use them have no ONNX files.
-
-        Raises:
-            UserError: If the file of the tower cannot be read.
-        """
+        """Return the outputs, see `Towers.outputs`. Labels must be None: models that use them have no ONNX files."""
         assert labels is None  # noqa: S101  see `Encoder.check_without_labels`
         if modality not in self._sessions:
             self._sessions[modality] = open_session(self._content(modality))

@@ -44,11 +44,7 @@ def matcher_of(encoder: Encoder, folder: Path) -> Matcher | None:
 
 
 def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | None:
-    """Return a text's words or a picture's regions for `Matcher.scores`; None if the encoder's model does not score pairs.
-
-    Raises:
-        UserError: If the value cannot be encoded.
-    """
+    """Return a text's words or a picture's regions for `Matcher.scores`; None if the model does not score pairs."""
     network = network_of(encoder)
     if network is None:
         return None
@@ -84,7 +80,7 @@ def write_nodes(
 
 
 class Matcher:
-    """Score the items of a silo's index against a query."""
+    """Score the items of a silo's index against a query. If their words or regions are not stored, it is a `UserError`."""
 
     def __init__(self, network: MatchingNet, folder: Path, shapes: Mapping[Modality, tuple[int, ...]]) -> None:
         self._network = network
@@ -93,11 +89,7 @@ class Matcher:
         self._files: dict[Modality, NodeFiles] = {}
 
     def most_shared(self, modality: Modality) -> int:
-        """Return the largest number of items that share a picture or a text, and therefore a score.
-
-        Raises:
-            UserError: If the words or regions of the silo's items are not stored.
-        """
+        """Return the largest number of items that share a picture or a text, and therefore a score."""
         return self._nodes(modality).most_shared
 
     def nodes(self, content: np.ndarray, modality: Modality) -> Arrays:
@@ -132,11 +124,7 @@ class Matcher:
         return "" if known else f"some words are not among its {table.num_embeddings:,}"
 
     def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
-        """Return the score of each item with a query of the other modality (`query_nodes`); higher is better.
-
-        Raises:
-            UserError: If the words or regions of an item are not stored.
-        """
+        """Return the score of each item with a query of the other modality (`query_nodes`); higher is better."""
         if not keys:
             return []
         arrays, position = self._nodes(modality).read(keys)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from silohash import features
-from silohash.base.errors import ChoiceNeeded, DamagedFile, ModelMissing, OtherVersion, UnknownName, UserError
+from silohash.base.errors import ChoiceNeeded, DamagedFile, ModelMissing, UnknownName, UserError
 from silohash.base.files import TRAIN_AGAIN, digest_bytes, digest_file, read_json
-from silohash.base.forms import damaged, reading
+from silohash.base.forms import check_version, damaged, reading
 from silohash.base.optional import installed, require
 from silohash.base.types import MODALITIES, Modality
 from silohash.features.base import Featurizer
@@ -182,11 +182,8 @@ class SavedModel:
                 f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
             )
         record = read_json(folder / MODEL_RECORD, ModelRecord, remedy=TRAIN_AGAIN)
-        if record.format_version != FORMAT_VERSION:
-            raise OtherVersion(
-                f"{folder} has format version {record.format_version} (written by silohash {record.silohash}), and this "
-                f"silohash reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
-            )
+        remedy = f"Use silohash {record.silohash}, which wrote it, or run the training again."
+        check_version(folder, record.format_version, FORMAT_VERSION, remedy)
         with reading(folder / MODEL_RECORD, remedy=TRAIN_AGAIN):
             bits = int(record.config["local"]["bits"])
             if not BITS_LOWEST <= bits <= BITS_HIGHEST:
@@ -205,11 +202,7 @@ class SavedModel:
         return self.record.round
 
     def modalities_of_queries(self, *, vectors: bool) -> tuple[Modality, ...]:
-        """Return the modalities in which queries are feature vectors, or those in which they are texts and pictures.
-
-        Raises:
-            UserError: If a featurizer cannot be read.
-        """
+        """Return the modalities in which queries are feature vectors, or those in which they are texts and pictures."""
         kinds = {modality: featurizer.kind for modality, featurizer in self.featurizers.items()}
         return tuple(modality for modality, kind in kinds.items() if (kind in features.VECTOR_KINDS) == vectors)
 
@@ -250,11 +243,7 @@ class SavedModel:
         return GLOBAL
 
     def digest(self, name: str) -> str:
-        """Return the digest of everything that decides the codes of a model.
-
-        Raises:
-            UserError: If there is no such model.
-        """
+        """Return the digest of everything that decides the codes of a model."""
         self._check(name)
         return self.record.model_digests[name]
 
@@ -279,11 +268,7 @@ class SavedModel:
 
     @cached_property
     def trained(self) -> TrainedModel:
-        """The model in memory, with its weights. Making its methods needs torch.
-
-        Raises:
-            UserError: If a file is missing or damaged.
-        """
+        """The model in memory, with its weights. Making its methods needs torch."""
         return TrainedModel(
             resolved=self._resolved(),
             spec=self.record.spec,

@@ -29,7 +29,7 @@ class TorchTowers:
     def outputs(
         self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
     ) -> npt.NDArray[np.float32]:
-        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32, for ``(n, *shape)``."""
+        """Return the outputs, see `Towers.outputs`."""
         given = torch.from_numpy(np.array(values)).to(self.device)
         known = None if labels is None else torch.from_numpy(labels.astype(np.float32)).to(self.device)
         outputs = outputs_over(self.model, self._batches(given, modality, known))[modality]

@@ -62,11 +62,7 @@ class Weights:
 
     @staticmethod
     def read(path: Path) -> Weights:
-        """Read the weights that `write` wrote.
-
-        Raises:
-            UserError: If the file is missing or damaged.
-        """
+        """Read the weights that `write` wrote."""
         arrays, _ = read_arrays(path)
         return Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))
 
@@ -139,11 +135,7 @@ class TrainedModel:
         return self.weights[name].digest(self._digest())
 
     def encoder(self, name: str = GLOBAL, device: torch.device | None = None) -> Encoder:
-        """Return the encoder of the global model, or of a silo's personal model, run by torch.
-
-        Raises:
-            UserError: If there is no such model, or it lacks what its codes depend on.
-        """
+        """Return the encoder of the global model, or of a silo's personal model, run by torch. See `network`."""
         import torch
 
         from silohash.models.towers import Adapted
@@ -203,13 +195,10 @@ class TrainedModel:
         """Return why the global model cannot encode, and which model can in its place."""
         if self.config.exchange.encryption is not None:
             return "the server cannot read its parameters. Each silo has stored it on its own machine. Search there."
-        return f'silos share only a part of its parameters under "{self.config.federated.name}". {self._remedy()}'
-
-    def _remedy(self) -> str:
-        """Return which model can encode in place of the global one."""
+        remedy = f"Name the model of a silo: {', '.join(self.deployed)}."
         if self.deployed == (GLOBAL,):
-            return "Each silo has stored a personal model on its own machine. Search there."
-        return f"Name the model of a silo: {', '.join(self.deployed)}."
+            remedy = "Each silo has stored a personal model on its own machine. Search there."
+        return f'silos share only a part of its parameters under "{self.config.federated.name}". {remedy}'
 
     def _digest(self) -> str:
         """Return a digest of the towers' form and of the featurizers."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from silohash.base.errors import RequestRefused, ServerUnreachable, UnreadableFile, WrongAddress, restored
@@ -18,22 +18,6 @@ from silohash.base.files import read_bytes
 
 TIMEOUT_SECONDS = 60.0
 MOST_ANSWER_BYTES = 64_000_000
-
-
-def checked_address(url: str, what: str, example: str) -> str:
-    """Return the address of a server without a slash at its end, after checking its form.
-
-    Raises:
-        UserError: If the address is not valid. The error says ``what`` the server is, and gives an example.
-    """
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise WrongAddress(f'"{url}" is not the address of {what}. Use one such as {example}.')
-    return url.rstrip("/")
 
 
 def read_file(path: Path) -> bytes:
@@ -61,19 +45,32 @@ def form(fields: Iterable[tuple[str, bytes]], **files: bytes) -> tuple[bytes, st
 
 
 class Connection:
-    """Calls to one server of silohash."""
+    """Calls to one server of silohash, whose kind errors name. They give an example of its address, or a remedy."""
 
-    def __init__(self, url: str, token: str, timeout_seconds: float, *, kind: str, remedy: str) -> None:
-        """Keep the address of a server, as `checked_address` returns it.
+    kind: ClassVar[str]
+    example: ClassVar[str]
+    remedy: ClassVar[str]
 
-        The token, empty for none, may end with a line break, as in a file. Errors name the kind of the server, and end with
-        the remedy if it cannot be reached.
+    def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """Keep the address of a server, and a token, which may end with a line break, as in a file; empty for none.
+
+        Raises:
+            UserError: If the address is not valid.
         """
-        self.url = url
+        try:
+            parts = urlsplit(url)
+            valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise WrongAddress(f'"{url}" is not the address of {self.kind}. Use one such as {self.example}.')
+        self.url, self._timeout = url.rstrip("/"), timeout_seconds
         self._headers = {"accept": "application/json"} | ({"authorization": f"Bearer {token.strip()}"} if token else {})
-        self._timeout, self._kind, self._remedy = timeout_seconds, kind, remedy
 
-    def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> dict[str, Any]:
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}("{self.url}")'
+
+    def _request(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> dict[str, Any]:
         """Return the JSON document of an answer; empty if the answer has none.
 
         Raises:
@@ -88,7 +85,7 @@ class Connection:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise ServerUnreachable(f"{self.url} did not answer like {self._kind} of silohash. Check the address.")
+            raise ServerUnreachable(f"{self.url} did not answer like {self.kind} of silohash. Check the address.")
         if status < HTTPStatus.BAD_REQUEST:
             return document
         told = document.get("error")
@@ -116,4 +113,4 @@ class Connection:
         except OSError as error:
             # urllib wraps the error of the socket in a URLError, but a time limit while reading is not wrapped.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise ServerUnreachable(f"{self.url} cannot be reached ({reason}). {self._remedy}") from error
+            raise ServerUnreachable(f"{self.url} cannot be reached ({reason}). {self.remedy}") from error

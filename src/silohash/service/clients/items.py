@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, checked_address, form, read_file
+from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, form, read_file
 
 
-class Items:
+class Items(Connection):
     """Add, replace and remove items of a silo while it runs.
 
     Every call raises a `UserError` if the silo refuses it, does not have the item, or cannot be reached.
@@ -21,14 +21,11 @@ class Items:
         Items("http://127.0.0.1:8766")
     """
 
+    kind, example, remedy = "an items API", "http://127.0.0.1:8766", "Check that the silo is running."
+
     def __init__(self, url: str, token: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         """Keep the address and the token of an API."""
-        self.url = checked_address(url, "an items API", "http://127.0.0.1:8766")
-        remedy = "Check that the silo is running."
-        self._connection = Connection(self.url, token, timeout_seconds, kind="an items API", remedy=remedy)
-
-    def __repr__(self) -> str:
-        return f'Items("{self.url}")'
+        super().__init__(url, token=token, timeout_seconds=timeout_seconds)
 
     def put(
         self,
@@ -52,21 +49,21 @@ class Items:
         content = picture if isinstance(picture, bytes) or picture is None else read_file(Path(picture))
         fields = [("text", text.encode()), *(("labels", label.encode()) for label in labels)]
         body, content_type = form(fields, **({} if content is None else {"picture": content}))
-        return self._connection.call("PUT", _path(id), body, content_type)
+        return self._request("PUT", _path(id), body, content_type)
 
     def delete(self, id: str) -> None:  # noqa: A002
         """Remove an item."""
-        self._connection.call("DELETE", _path(id))
+        self._request("DELETE", _path(id))
 
     def state(self, id: str) -> dict[str, Any]:  # noqa: A002
         """Return the state of an item."""
-        return self._connection.call("GET", _path(id))
+        return self._request("GET", _path(id))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the states of all items that were added after the first indexing, in the order of their ids."""
         after: str | None = ""
         while after is not None:
-            page = self._connection.call("GET", f"/v1/items?{urlencode({'after': after})}")
+            page = self._request("GET", f"/v1/items?{urlencode({'after': after})}")
             yield from page["items"]
             after = page["after"]
 

@@ -14,7 +14,7 @@ from silohash.base.errors import OneInputNeeded
 from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
-from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, checked_address, form, read_file
+from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, form, read_file
 
 API = "/api/v1"
 
@@ -32,20 +32,13 @@ def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECON
     return client
 
 
-class Client:
+class Client(Connection):
     """Search the silos behind a service. Results have the same form as those of `TrainedRun.search`.
 
     Every call raises a `UserError` if the service refuses it or cannot be reached.
     """
 
-    def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """Keep the address of a service. See `connect`."""
-        self.url = checked_address(url, "a service", "http://127.0.0.1:8765")
-        remedy = "Check that the service is running."
-        self._connection = Connection(self.url, token, timeout_seconds, kind="a search service", remedy=remedy)
-
-    def __repr__(self) -> str:
-        return f'Client("{self.url}")'
+    kind, example, remedy = "a search service", "http://127.0.0.1:8765", "Check that the service is running."
 
     def search(
         self,
@@ -102,7 +95,7 @@ class Client:
             if value is not None
         }
         address = f"{API}{path}?{urlencode(given, doseq=True)}"
-        return self._connection.call("POST" if files else "GET", address, *(form((), **files) if files else ()))
+        return self._request("POST" if files else "GET", address, *(form((), **files) if files else ()))
 
 
 def _query(options: Mapping[str, Any]) -> dict[str, Any]:

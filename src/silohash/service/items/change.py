@@ -33,8 +33,8 @@ from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
 from silohash.run.added_archive import NOTE
-from silohash.run.encodable import encodable_rows
 from silohash.run.folder import Run
+from silohash.run.indexing import encodable_rows
 from silohash.run.model.node_files import nodes_folder
 from silohash.search.policy import Policy
 from silohash.search.silos import open_node

@@ -24,9 +24,8 @@ from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes
 from silohash.index.listing import note_indexed
 from silohash.index.store import Store
-from silohash.run.encodable import cannot_encode, encodable_rows
 from silohash.run.folder import Run
-from silohash.run.indexing import shown_of
+from silohash.run.indexing import cannot_encode, encodable_rows, shown_of
 from silohash.run.model.encoder import Encoder
 from silohash.run.model.node_files import forgetting
 from silohash.service.items.ledger import LEDGER, Entry, Ledger

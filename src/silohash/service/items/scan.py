@@ -88,11 +88,7 @@ class Records:
         self.folder = folder / PUT
 
     def read(self, name: str) -> Record | None:
-        """Return the record of an item, or None if there is none.
-
-        Raises:
-            UserError: If its file is damaged.
-        """
+        """Return the record of an item, or None if there is none. A damaged file is a `UserError`."""
         path = self._path(name)
         return read_json(path, Record, remedy=REMEDY) if path.exists() else None
 

@@ -16,14 +16,13 @@ from silohash import __version__
 from silohash.base.errors import UserError
 from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
-from silohash.service.web import api, monitor, pages
+from silohash.service.web import api, monitor, pages, uploads
 from silohash.service.web.documents import HealthDocument, ReadyDocument
 from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, responses, status_of
 from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.monitor import READY, MeasuredBackend, Monitor, is_this_machine
 from silohash.service.web.page_templates import STATIC
 from silohash.service.web.state import SIGN_IN, SIGN_OUT, Access, Service, Shared, asker, everyone
-from silohash.service.web.uploads import Limits
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""
@@ -51,7 +50,6 @@ def create_app(
     *,
     access: Access = everyone,
     hosts: Iterable[str] = LOOPBACK,
-    limits: Limits | None = None,
     metrics: Metrics | None = None,
 ) -> FastAPI:
     """Return the application over a federation.
@@ -59,7 +57,7 @@ def create_app(
     It answers under the names ``hosts``, where ``*`` is any. If the backend counts in metrics, they are those to give here.
     """
     metrics = metrics or Metrics()
-    service = Service(MeasuredBackend(backend, metrics), access, limits or Limits(), metrics=metrics)
+    service = Service(MeasuredBackend(backend, metrics), access, metrics=metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -84,7 +82,7 @@ def create_app(
     app.mount("/static", _Static(directory=STATIC), name="static")
     app.include_router(_health_router)
     handle_errors(app, status=status_of, answer=_answer, reasons=_REASONS)
-    most = service.limits.most_bytes + BODY_ROOM
+    most = uploads.MOST_BYTES + BODY_ROOM
     app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=most, admit=asker, forms=(SIGN_IN, SIGN_OUT))
     app.add_middleware(Monitor, metrics=metrics)
     return app

@@ -410,16 +410,3 @@ def _limits(low: float, high: float) -> tuple[float, float]:
 
 def _up(value: float, low: float, high: float) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
-
-
-def size_in_words(count: int) -> str:
-    """Return a number of bytes in words.
-
-    Example:
-        >>> size_in_words(512), size_in_words(17_770_240)
-        ('512 B', '17.8 MB')
-    """
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count} B"

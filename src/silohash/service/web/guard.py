@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -12,6 +11,7 @@ from ipaddress import IPv6Address, ip_address
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from silohash.service.web.errors import error_document
@@ -103,14 +103,15 @@ class Guard:
 
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _answer(sending, *refusal)
+            await _refusal(*refusal)(scope, receive, sending)
             return
         try:
             await self._app(scope, body.receive, sending)
         except Exception:  # the log has the details, which the response does not reveal
             LOG.exception("%s %s failed", scope["method"], scope["path"])
             if not started:
-                await _answer(sending, 500, "internal_error", "The service failed. Its log has the reason.")
+                failure = _refusal(500, "internal_error", "The service failed. Its log has the reason.")
+                await failure(scope, receive, sending)
         finally:
             self.uploads -= Counter(body.counted)
 
@@ -182,6 +183,10 @@ class _Body:
         self.unread = False
 
 
+def _refusal(status: int, code: str, message: str) -> JSONResponse:
+    return JSONResponse(error_document(status, code, message), status)
+
+
 def address_of(request: Request) -> str:
     """Return the address that a request comes from. Of an IPv6 address it is the first half, which identifies a network."""
     host = "" if request.client is None else request.client.host
@@ -211,10 +216,3 @@ def with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
     names = {name.lower() for name, _ in given}
     added = {**HEADERS, "cache-control": DEFAULT_CACHE}
     return given + [(name.encode(), value.encode()) for name, value in added.items() if name.encode() not in names]
-
-
-async def _answer(send: Send, status: int, code: str, message: str) -> None:
-    body = json.dumps(error_document(status, code, message)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

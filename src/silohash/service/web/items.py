@@ -22,11 +22,11 @@ from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.scan import Record
+from silohash.service.web import uploads
 from silohash.service.web.app import LOOPBACK
 from silohash.service.web.errors import ASKER, handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.server import Server, listening_socket
-from silohash.service.web.uploads import Limits, read_picture
 
 LONGEST_ID = 1_000
 LONGEST_TEXT = 50_000
@@ -52,7 +52,7 @@ class PageDocument(BaseModel):
     after: str | None
 
 
-def _guarded_app(token: str, limits: Limits) -> FastAPI:
+def _guarded_app(token: str) -> FastAPI:
     """Return an application without routes that checks the token and the size of requests and explains errors."""
 
     async def check_token(request: Request) -> str:
@@ -72,15 +72,14 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
     )
     # Everything but a refused picture is a failure of the silo.
     handle_errors(app, status=lambda error: error.status if isinstance(error, UploadRefused) else 503)
-    most = limits.most_bytes + BODY_ROOM + LONGEST_TEXT
+    most = uploads.MOST_BYTES + BODY_ROOM + LONGEST_TEXT
     app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=most, admit=check_token)
     return app
 
 
-def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastAPI:
+def items_app(keeper: Keeper, token: str) -> FastAPI:
     """Return the application over the keeper of an index, for programs that send a token."""
-    limits = limits or Limits()
-    app = _guarded_app(token, limits)
+    app = _guarded_app(token)
 
     @app.put("/v1/items/{name:path}", summary="Add or replace an item")
     def put_item(
@@ -95,7 +94,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
         The status is 202 if the item is stored, but the present model cannot encode it. The document then has the reason.
         """
         record = _record(name, text, labels or ())
-        content, suffix = _checked_picture(picture, limits)
+        content, suffix = _checked_picture(picture)
         if not content and not record.text:
             raise HTTPException(422, "The item has neither a picture nor a text. Send at least one of them.")
         state = keeper.put(record, content, suffix)
@@ -152,12 +151,12 @@ def _record(name: str, text: str, labels: tuple[str, ...] | list[str]) -> Record
     return Record(id=name, text=text.strip(), labels=kept)
 
 
-def _checked_picture(picture: UploadFile | None, limits: Limits) -> tuple[bytes, str]:
+def _checked_picture(picture: UploadFile | None) -> tuple[bytes, str]:
     """Return the content of a picture file and the end of its name, after checking that it can be decoded."""
     if picture is None:
         return b"", ""
-    content = picture.file.read(limits.most_bytes + 1)
-    read_picture(content, limits)
+    content = picture.file.read(uploads.MOST_BYTES + 1)
+    uploads.read_picture(content)
     found = format_of(content)
     return content, found.suffixes[0] if found else ""
 

@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from PIL import Image
 
 from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
-from silohash.base.files import digest_json, read_bytes
+from silohash.base.files import digest_json, read_bytes, size_in_words
 from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
@@ -125,11 +125,7 @@ async def send_picture(request: Request, service: Shared) -> Response:
 @router.get("/picture/{name}")
 async def kept_picture(service: Shared, name: str) -> Response:
     """Return a small copy of the picture of a search, for the person who sent it."""
-    kept = service.recent.get(name)
-    if kept is None:
-        raise NotFound(EXPIRED)
-    picture = await service.read_picture(kept.content, drawing=kept.drawing)
-    content, media_type = await asyncio.to_thread(encoded, picture, KEPT_PIXELS)
+    content, media_type = await asyncio.to_thread(encoded, await _kept(service, name), KEPT_PIXELS)
     return Response(content, media_type=media_type, headers={"cache-control": DAY})
 
 
@@ -179,9 +175,9 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
         reachable=sum(silo.reachable for silo in status.silos),
         models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
         charts=cards.charts(status.rounds, status.chosen_round),
-        uplink=cards.size_in_words(sum(record.uplink_bytes for record in status.rounds)),
-        downlink=cards.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
-        size_in_words=cards.size_in_words,
+        uplink=size_in_words(sum(record.uplink_bytes for record in status.rounds)),
+        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
+        size_in_words=size_in_words,
         badges=known,
     )
 
@@ -194,13 +190,16 @@ def error_page(status: int, message: str) -> HTMLResponse:
 async def _found(service: Service, status: FederationStatus, form: SearchForm, name: str) -> Hits:
     """Return the hits of one page, and one more if there is a next page."""
     options = replace(form.options(status.bits), asker=name)
-    if not form.picture:
-        return await service.backend.search(SearchRequest.of(options, form.text))
-    kept = service.recent.get(form.picture)
+    value = await _kept(service, form.picture) if form.picture else form.text
+    return await service.backend.search(SearchRequest.of(options, value))
+
+
+async def _kept(service: Service, name: str) -> Image.Image:
+    """Return the picture of a search."""
+    kept = service.recent.get(name)
     if kept is None:
         raise NotFound(EXPIRED)
-    value = await service.read_picture(kept.content, drawing=kept.drawing)
-    return await service.backend.search(SearchRequest.of(options, value))
+    return await service.read_picture(kept.content, drawing=kept.drawing)
 
 
 def _page(template: str, who: str, status: FederationStatus, code: int = 200, **values: object) -> HTMLResponse:

@@ -23,7 +23,7 @@ from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.web.errors import ASKER
 from silohash.service.web.form import LONGEST_NAME
-from silohash.service.web.uploads import Limits, read_drawing, read_picture
+from silohash.service.web.uploads import read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
 """Time after which a status is requested again."""
@@ -97,7 +97,6 @@ class Service:
 
     backend: Backend
     access: Access = everyone
-    limits: Limits = field(default_factory=Limits)
     recent: RecentPictures = field(default_factory=RecentPictures)
     metrics: Metrics = field(default_factory=Metrics)
     _status: FederationStatus | None = field(default=None, repr=False)
@@ -150,9 +149,9 @@ class Service:
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
         """Decode a picture file for a search. A drawing is fitted to the pictures of the archive."""
         if not drawing:
-            return await asyncio.to_thread(read_picture, content, self.limits)
+            return await asyncio.to_thread(read_picture, content)
         archive = (await self.status()).archive
-        return await asyncio.to_thread(read_drawing, content, archive, self.limits)
+        return await asyncio.to_thread(read_drawing, content, archive)
 
 
 def _log_failure(request: asyncio.Task[FederationStatus]) -> None:

@@ -11,7 +11,7 @@ import struct
 import threading
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from PIL import Image, ImageOps
 
@@ -55,29 +55,19 @@ _PDF_WITHIN = 1024
 """Number of first bytes in which readers of PDF files look for the header."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a picture. The defaults are constants of this module, or what the user sets as `MAX_PIXELS`."""
-
-    most_bytes: int = MOST_BYTES
-    most_pixels: int = field(default_factory=lambda: most_pixels(MOST_PIXELS))
-    longest_side: int = field(default_factory=lambda: most_pixels(LONGEST_SIDE))
-
-
-def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
+def read_picture(content: bytes) -> Image.Image:
     """Return a picture file as an upright picture in mode ``RGB``, decoded as `silohash search --image` decodes it.
 
     Raises:
         UploadRefused: If the file is empty, too large, of another format, damaged, or also a file of another kind.
     """
-    limits = limits or Limits()
     if not content:
         raise UploadRefused("The picture file is empty. Choose another file.")
-    if len(content) > limits.most_bytes:
+    if len(content) > MOST_BYTES:
         raise UploadRefused(
-            f"The picture file has {len(content) / 1e6:,.1f} MB. Send at most {limits.most_bytes / 1e6:,.0f} MB.", 413
+            f"The picture file has {len(content) / 1e6:,.1f} MB. Send at most {MOST_BYTES / 1e6:,.0f} MB.", 413
         )
-    _check_header(content, limits)
+    _check_header(content)
     _check_single_kind(content)
     with _DECODERS:
         try:
@@ -88,7 +78,7 @@ def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
             ) from error
 
 
-def read_drawing(content: bytes, archive: str, limits: Limits | None = None) -> Image.Image:
+def read_drawing(content: bytes, archive: str) -> Image.Image:
     """Return a drawing in the form of the archive's pictures: dark on white, cut to its ink, centered.
 
     Its picture file is dark on white or on a transparent background. For the archive of characters, it is fitted like them.
@@ -96,33 +86,27 @@ def read_drawing(content: bytes, archive: str, limits: Limits | None = None) -> 
     Raises:
         UploadRefused: As `read_picture`, or if nothing is drawn.
     """
-    ink = ImageOps.invert(read_picture(content, limits).convert("L"))
+    ink = ImageOps.invert(read_picture(content).convert("L"))
     box = ink.point(lambda value: 255 if value >= LEAST_INK else 0).getbbox()
     if box is None:
         raise UploadRefused("The drawing is empty. Draw something first.")
     part = ink.crop(box)
-    return Image.fromarray(fit(part)) if archive == GLYPHS else _on_paper(part)
-
-
-def _on_paper(ink: Image.Image) -> Image.Image:
-    """Return ink, bright on black, as a dark drawing in the middle of a white square."""
+    if archive == GLYPHS:
+        return Image.fromarray(fit(part))
     side = round(DRAWING_PIXELS * (1 - 2 * DRAWING_MARGIN))
-    scale = side / max(ink.size)
-    scaled = ink.resize((max(1, round(ink.width * scale)), max(1, round(ink.height * scale))), Image.Resampling.LANCZOS)
-    paper = Image.new("L", (DRAWING_PIXELS, DRAWING_PIXELS), 255)
-    paper.paste(ImageOps.invert(scaled), ((DRAWING_PIXELS - scaled.width) // 2, (DRAWING_PIXELS - scaled.height) // 2))
-    return paper.convert("RGB")
+    return Image.fromarray(fit(part, DRAWING_PIXELS, side)).convert("RGB")
 
 
-def _check_header(content: bytes, limits: Limits) -> None:
+def _check_header(content: bytes) -> None:
     """Check the format and the size that a picture file declares, without decoding its pixels."""
+    most, longest_side = most_pixels(MOST_PIXELS), most_pixels(LONGEST_SIDE)
     try:
-        with open_picture(content, limits.most_pixels) as opened:
-            if max(opened.size) > limits.longest_side:
-                raise TooManyPixelsError(f"{opened.width:,} x {opened.height:,}", limits.most_pixels)
+        with open_picture(content, most) as opened:
+            if max(opened.size) > longest_side:
+                raise TooManyPixelsError(f"{opened.width:,} x {opened.height:,}", most)
     except TooManyPixelsError as error:
         raise UploadRefused(
-            f"The picture has {error.size} pixels. Send at most {limits.most_pixels:,} pixels and {limits.longest_side:,} "
+            f"The picture has {error.size} pixels. Send at most {most:,} pixels and {longest_side:,} "
             f"per side, or set {MAX_PIXELS} to a higher number where the service runs.",
             413,
         ) from error

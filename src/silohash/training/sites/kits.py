@@ -15,7 +15,7 @@ from silohash.base.errors import NotAKit, UserError
 from silohash.base.files import write_text
 from silohash.base.forms import reading
 from silohash.base.optional import installed
-from silohash.run.folder import archive_of_data
+from silohash.run.folder import archive_of
 from silohash.training.sites.settings import read_site_settings
 from silohash.training.updates.encryption import KEY, SiloKey
 
@@ -143,7 +143,7 @@ def _address(startup: Path) -> tuple[str, int]:
 def _data(file: Path) -> Finding:
     """Return whether the archive of a silo can be read, and what it warns of."""
     try:
-        archive = archive_of_data(read_site_settings(file).data)
+        archive = archive_of(read_site_settings(file).data)
     except UserError as error:
         return Finding("data", str(error), False)
     return Finding("data", "; ".join([f"{len(archive.split('train')):,} training items", *archive.card.warnings]), True)

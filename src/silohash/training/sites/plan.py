@@ -313,7 +313,8 @@ def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
         if message.notes[f"features/{modality}"] != about:
             raise SilosDiffer(
                 f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
-                f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
+                f"of those of {first.sender} ({about}). Give all silos data of the same kind and width, and name the "
+                'analysis of texts: [features] text = { kind = "tfidf", analysis = "unicode-1", languages = ["en", "fr"] }'
             )
     fitted, sums = features.restored({}, json.loads(about)), []
     # counts are per item and pixel, token or region

@@ -84,7 +84,9 @@ class Site:
             for name in (ANNOUNCED, PLAN):
                 (folder / name).unlink(missing_ok=True)
             announced = Announced.of(task, self.settings)
-            message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
+            message = described(
+                archive_of(announced.resolved.config.data), announced.resolved, task.silo, announced.silos
+            )
             self.workers.clear()
             write_bytes(folder / ANNOUNCED, task.broadcast.encode())
             return SiloResult(task.silo, message)
@@ -125,7 +127,7 @@ class Site:
         first, agreed = read_message(folder / ANNOUNCED), read_message(folder / PLAN)
         plan = Plan.decode(agreed)
         announced = Announced.of(replace(task, broadcast=first), self.settings)
-        prepared = plan.silo_inputs(archive_of(announced.resolved.config), announced.resolved, task.silo)
+        prepared = plan.silo_inputs(archive_of(announced.resolved.config.data), announced.resolved, task.silo)
         if prepared.config.exchange.encryption is not None:
             prepared = replace(prepared, key=SiloKey.load(self.settings.key))
         self.workers.clear()
@@ -198,7 +200,7 @@ def store_own_run(
     personal = {silo: dict(model.params)} if resolved.federated.traits.personalized else {}
     server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
     trained = prepared.trained(featurizers, server, personal, round=broadcast.round - 1)
-    archive = archive_of(resolved.config)
+    archive = archive_of(resolved.config.data)
     own = Partition(
         kind=SITES, params={}, seed=resolved.config.seed, silos=(SiloRows(silo, np.arange(len(archive))),),
         archive=digest_arrays({"ids": archive.ids}),

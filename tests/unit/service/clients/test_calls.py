@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from silohash.base.errors import RequestRefused, ServerUnreachable, UnknownItem, UserError, WrongAddress
-from silohash.service.clients.calls import Connection, checked_address
+from silohash.service.clients.calls import Connection
 from tests.ports import free_port
 
 
@@ -33,8 +33,12 @@ def answering(content: bytes) -> Iterator[tuple[str, list[bytes]]]:
         thread.join()
 
 
+class Service(Connection):
+    kind, example, remedy = "a service", "http://b", "Start it."
+
+
 def ask(url: str, token: str = "") -> dict[str, Any]:
-    return Connection(url, token, 60, kind="a service", remedy="Start it.").call("GET", "/")
+    return Service(url, token=token)._request("GET", "/")
 
 
 @pytest.mark.parametrize(
@@ -43,13 +47,13 @@ def ask(url: str, token: str = "") -> dict[str, Any]:
 )
 def test_an_address_that_is_not_one_is_named(url: str) -> None:
     with pytest.raises(WrongAddress) as error:
-        checked_address(url, "a service", "http://b")
+        Service(url)
     assert str(error.value) == f'"{url}" is not the address of a service. Use one such as http://b.'
 
 
 @pytest.mark.parametrize("url", ["http://a", "https://a:1/b", "http://[::1]:8765/"])
 def test_an_address_loses_the_slash_at_its_end(url: str) -> None:
-    assert checked_address(url, "a service", "http://b") == url.rstrip("/")
+    assert Service(url).url == url.rstrip("/")
 
 
 def test_a_token_may_end_with_a_line_break() -> None:

@@ -25,7 +25,6 @@ from silohash.service.web.api import exclusion_calls
 from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.documents import MOST_HITS
 from silohash.service.web.form import FARTHEST_OFFSET
-from silohash.service.web.uploads import Limits
 from tests.accounts import PASSWORD, bearer, quick_accounts, sign_in
 from tests.served import MadeUpBackend, client_of, drawn, npy, png
 
@@ -116,8 +115,11 @@ def test_a_picture_or_a_drawing_is_searched(backend: MadeUpBackend) -> None:
 @pytest.mark.parametrize(
     ("content", "status"), [(b"", 422), (b"<svg/>", 415), (png()[:60], 422), (png() + b"PK", 422), (b"\0" * 3000, 413)]
 )
-def test_pictures_that_are_refused(backend: MadeUpBackend, content: bytes, status: int) -> None:
-    client = client_of(backend, limits=Limits(most_bytes=2500))
+def test_pictures_that_are_refused(
+    backend: MadeUpBackend, content: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("silohash.service.web.uploads.MOST_BYTES", 2500)
+    client = client_of(backend)
     error_of(client.post("/api/v1/search/picture", files={"picture": ("a.png", content)}), status)
     assert not backend.requests
 

@@ -33,7 +33,6 @@ from silohash.service.web.cards import (
     item_count,
     labels_of,
     picture_address,
-    size_in_words,
     suggestions,
     summarized,
 )
@@ -276,8 +275,3 @@ def test_values_that_are_not_there_are_left_out() -> None:
     assert TOP <= chart.points[0].y <= HEIGHT - BOTTOM
     [chart] = charts([replace(record, validation=None, loss=-1.0 - record.round) for record in rounds], 0)
     assert float(chart.ticks[0][1]) < -3
-
-
-def test_sizes_in_words() -> None:
-    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_500_000: "1.5 MB", 2_340_000_000: "2.3 GB"}
-    assert {size: size_in_words(size) for size in sizes} == sizes

@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 from silohash.service.web import guard
 from silohash.service.web.app import create_app
 from silohash.service.web.guard import BODY_ROOM, FORM_BYTES, HEADERS, POLICY, UPLOADS
-from silohash.service.web.uploads import Limits
 from tests.served import MadeUpBackend, client_of, png
 
 
@@ -73,8 +72,9 @@ def test_forms_of_other_sites_are_refused(client: TestClient, origin: str | None
     assert client.get("/", headers=headers).status_code == 200
 
 
-def test_large_bodies_are_refused_with_and_without_a_length() -> None:
-    client = client_of(MadeUpBackend(), limits=Limits(most_bytes=1000))
+def test_large_bodies_are_refused_with_and_without_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.service.web.uploads.MOST_BYTES", 1000)
+    client = client_of(MadeUpBackend())
     large = {"picture": ("a.png", b"a" * (1001 + BODY_ROOM))}
     assert client.post("/api/v1/search/picture", files=large).json()["error"]["code"] == "too_large"
     headers = {"content-type": "multipart/form-data; boundary=x"}

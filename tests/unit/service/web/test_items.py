@@ -15,7 +15,6 @@ from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
 from silohash.service.items.scan import Record
 from silohash.service.web.items import items_app, read_token, serving
-from silohash.service.web.uploads import Limits
 from tests.ports import free_port
 from tests.served import drawn, png
 
@@ -56,8 +55,10 @@ def kept() -> Kept:
 
 
 @pytest.fixture
-def client(kept: Kept) -> TestClient:
-    app = items_app(kept, TOKEN, Limits(most_bytes=10_000, most_pixels=1_000))  # type: ignore[arg-type]
+def client(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    monkeypatch.setattr("silohash.service.web.uploads.MOST_BYTES", 10_000)
+    monkeypatch.setattr("silohash.service.web.uploads.MOST_PIXELS", 1_000)
+    app = items_app(kept, TOKEN)  # type: ignore[arg-type]
     return TestClient(
         app, "http://127.0.0.1:8766", raise_server_exceptions=False, headers={"authorization": f"Bearer {TOKEN}"}
     )

@@ -17,7 +17,8 @@ from silohash.base.errors import UploadRefused
 from silohash.data.glyphs.archive import fit
 from silohash.data.pictures import formats
 from silohash.data.pictures.reading import decode
-from silohash.service.web.uploads import MOST_FRAMES, MOST_SCANS, Limits, read_drawing, read_picture
+from silohash.service.web import uploads
+from silohash.service.web.uploads import MOST_FRAMES, MOST_SCANS, read_drawing, read_picture
 
 FORMATS = [form.plugin for form in formats.FORMATS if form is not formats.HEIC]
 
@@ -32,9 +33,9 @@ def encoded(form: str, drawn: Image.Image | None = None, **options: Any) -> byte
     return content.getvalue()
 
 
-def refusal(content: bytes, limits: Limits | None = None) -> UploadRefused:
+def refusal(content: bytes) -> UploadRefused:
     with pytest.raises(UploadRefused) as caught:
-        read_picture(content, limits)
+        read_picture(content)
     assert 400 <= caught.value.status < 500
     return caught.value
 
@@ -57,12 +58,13 @@ def test_variants_of_formats_are_accepted() -> None:
         assert read_picture(content).mode == "RGB"
 
 
-def test_sizes_are_limited() -> None:
+def test_sizes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded("PNG")
-    assert refusal(content, Limits(most_bytes=len(content) - 1)).status == 413
-    assert read_picture(content, Limits(most_bytes=len(content), most_pixels=600, longest_side=30)).size == (30, 20)
-    assert refusal(content, Limits(most_pixels=599)).status == 413
-    assert refusal(content, Limits(longest_side=29)).status == 413
+    for name, most in {"MOST_BYTES": len(content), "MOST_PIXELS": 600, "LONGEST_SIDE": 30}.items():
+        monkeypatch.setattr(uploads, name, most - 1)
+        assert refusal(content).status == 413
+        monkeypatch.setattr(uploads, name, most)
+    assert read_picture(content).size == (30, 20)
     assert "empty" in str(refusal(b""))
 
 
@@ -204,7 +206,8 @@ def test_other_formats_are_not_supported(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_malformed_files_are_refused_or_read(form: str) -> None:
+def test_malformed_files_are_refused_or_read(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MOST_PIXELS", 10**6)
     content = encoded(form)
     generator = random.Random(form)
     for _ in range(60):
@@ -212,7 +215,7 @@ def test_malformed_files_are_refused_or_read(form: str) -> None:
         for _ in range(generator.randint(1, 8)):
             changed[generator.randrange(len(changed))] = generator.randrange(256)
         try:
-            read_picture(bytes(changed), Limits(most_pixels=10**6))
+            read_picture(bytes(changed))
         except UploadRefused as error:
             assert 400 <= error.status < 500  # noqa: PT017  both outcomes are right
     for length in range(1, len(content), 1 + len(content) // 20):
@@ -257,10 +260,13 @@ def test_the_limit_is_a_setting_that_the_message_names(monkeypatch: pytest.Monke
     assert error.status == 413
     assert "The picture has 30 x 20 pixels. Send at most 599 pixels" in str(error)
     assert "set SILOHASH_MAX_PIXELS to a higher number where the service runs" in str(error)
-    monkeypatch.setenv("SILOHASH_MAX_PIXELS", "100000000")
-    assert (Limits().most_pixels, Limits().longest_side) == (100_000_000, 100_000_000)
+    monkeypatch.setenv("SILOHASH_MAX_PIXELS", "600")
+    assert read_picture(encoded("PNG")).size == (30, 20)
+    long = encoded("PNG", Image.new("L", (20_001, 1)))
     monkeypatch.delenv("SILOHASH_MAX_PIXELS")
-    assert (Limits().most_pixels, Limits().longest_side) == (50_000_000, 20_000)
+    assert "Send at most 50,000,000 pixels and 20,000 per side" in str(refusal(long))
+    monkeypatch.setenv("SILOHASH_MAX_PIXELS", "20001")
+    assert read_picture(long).size == (20_001, 1)
 
 
 def test_a_deep_picture_is_searched_as_a_file_is() -> None:

@@ -30,7 +30,7 @@ def descriptions(archives: list[Path]) -> list[Message]:
     messages = []
     for number, path in enumerate(archives):
         own = resolved(path)
-        messages.append(described(archive_of(own.config), own, number, NAMES))
+        messages.append(described(archive_of(own.config.data), own, number, NAMES))
     return messages
 
 
@@ -44,7 +44,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
 def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[Path]]) -> None:
     pooled, apart = archives
     own = resolved(pooled)
-    archive = archive_of(own.config)
+    archive = archive_of(own.config.data)
     parts = partition(archive, "column", 3, own.config.seed, **own.config.partition.parameters())
     whole, featurizers = prepare_run(archive, parts, own)
     given = Plan.merged([Message.decode(message.encode()) for message in descriptions(apart)], NAMES)
@@ -57,7 +57,7 @@ def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[
     for modality, featurizer in featurizers.items():
         assert same_arrays(plan.featurizers[modality].state()[0], featurizer.state()[0])
     for number, path in enumerate(apart):
-        silo = plan.silo_inputs(archive_of(resolved(path).config), resolved(path), number)
+        silo = plan.silo_inputs(archive_of(resolved(path).config.data), resolved(path), number)
         assert silo.spec == whole.spec
         for mine, other in zip(
             silo.silo(number, torch.device("cpu")), whole.silo(number, torch.device("cpu")), strict=True
@@ -77,15 +77,15 @@ def test_published_networks_travel_with_the_plan(tmp_path: Path, monkeypatch: py
         "features": {"image": {"kind": "pixels", "channels": 3, "size": 224}}, "model": {"image": image},
     }  # fmt: skip
     own = resolved(pooled, **settings)
-    archive = archive_of(own.config)
+    archive = archive_of(own.config.data)
     parts = partition(archive, "column", 3, own.config.seed, **own.config.partition.parameters())
     whole, _ = prepare_run(archive, parts, own)
     sites = [resolved(path, **settings) for path in apart]
-    messages = [described(archive_of(site.config), site, number, NAMES) for number, site in enumerate(sites)]
+    messages = [described(archive_of(site.config.data), site, number, NAMES) for number, site in enumerate(sites)]
     made = Plan.merged(messages, NAMES).with_networks(own)
     Path(image["weights"]).unlink()
     plan = Plan.decode(Message.decode(made.encode().encode()))
-    inputs = [plan.silo_inputs(archive_of(site.config), site, number) for number, site in enumerate(sites)]
+    inputs = [plan.silo_inputs(archive_of(site.config.data), site, number) for number, site in enumerate(sites)]
     for prepared in (plan.server_inputs(own), *inputs):
         check_separable(prepared.resolved)
         assert prepared.spec == whole.spec
@@ -137,7 +137,7 @@ def test_a_description_under_privacy_holds_nothing_of_the_items(archives: tuple[
         "features": {"image": {"standardize": False, "equal_lengths": True}},
     }  # fmt: skip
     private, plain = (
-        described(archive_of(own.config), own, 0, NAMES) for own in (resolved(path, **privacy), resolved(path))
+        described(archive_of(own.config.data), own, 0, NAMES) for own in (resolved(path, **privacy), resolved(path))
     )
     assert private.sums.keys() < plain.sums.keys()
     assert not any(array.any() for array in private.sums.values())
@@ -168,7 +168,7 @@ def test_labels_that_silos_typed_differently_are_one(archives: tuple[Path, list[
         plan = Plan.merged([replace(messages[0], notes=notes), *messages[1:]], NAMES)
         assert plan.labels == before.labels
         assert same_arrays(plan.sums, before.sums)
-    archive = archive_of(resolved(archives[1][0]).config)
+    archive = archive_of(resolved(archives[1][0]).config.data)
     names = tuple(f"{name}\ufeff" for name in archive.label_names)
     own = resolved(archives[1][0])
     spelled = before.silo_inputs(replace(archive, label_names=names), own, 0)
@@ -215,7 +215,7 @@ def test_silo_that_joins_later_has_no_items_in_the_plan_and_only_its_labels(
     plan = Plan.merged(first, NAMES)
     assert plan.sizes == [("place-0", 12, 3), ("place-1", 24, 6), ("place-2", 0, 0)]
     late = resolved(archives[1][2])
-    archive = archive_of(late.config)
+    archive = archive_of(late.config.data)
     train, validation = plan.silo_inputs(archive, late, 2).silo(2, torch.device("cpu"))
     assert (train.name, len(train) + len(validation)) == ("place-2", 30)
     assert train.labels.shape[1] == len(known)
@@ -239,7 +239,7 @@ def test_pixels_are_counted_per_picture(tmp_path: Path) -> None:
     messages = []
     for number, path in enumerate(apart):
         own = resolved(path, features={"image": {"kind": "pixels", "size": 16}})
-        messages.append(described(archive_of(own.config), own, number, NAMES))
+        messages.append(described(archive_of(own.config.data), own, number, NAMES))
     assert Plan.merged(messages, NAMES).featurizers["image"].shape == (3, 16, 16)
     twice = {**messages[0].sums, "image/count": 2 * messages[0].sums["image/count"]}
     with pytest.raises(SilosDiffer, match="place-0 counts"):

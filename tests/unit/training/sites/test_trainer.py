@@ -33,7 +33,7 @@ from silohash.methods.message import Message
 from silohash.models.parameters import params_of
 from silohash.run.config.load import load_resolved
 from silohash.run.config.toml import to_toml
-from silohash.run.folder import Run, archive_of, archive_of_data
+from silohash.run.folder import Run, archive_of
 from silohash.run.indexing import index_run
 from silohash.training.engines.port import SiloTask
 from silohash.training.engines.processes import ProcessEndedError, ProcessPool
@@ -160,7 +160,7 @@ def stored(tmp_path: Path, method: str) -> tuple[Run, Path]:
     """Returns the run that the second of two silos stores, with initial parameters, and its archive."""
     data = write_archive(tmp_path / "data", count=40)
     resolved = load_resolved(tiny(data, federated={"name": method}))
-    archive = archive_of(resolved.config)
+    archive = archive_of(resolved.config.data)
     prepared, featurizers = prepare_run(archive, rows_of_site(archive, 1, ["north", "south"], 0), resolved)
     params = params_of(Worker(prepared, torch.device("cpu")).model)
     store_own_run(
@@ -201,7 +201,7 @@ def test_model_without_items_encodes_the_items_of_each_silo(tmp_path: Path) -> N
     assert copied.silo_names == ()
     with pytest.raises(NotSupported):
         index_run(copied)
-    assert index_run(copied, archive_of_data(copied.config.data), name="north") == {"north": 33}
+    assert index_run(copied, archive_of(copied.config.data), name="north") == {"north": 33}
 
 
 def test_a_reference_stands_for_the_arrays_of_its_round(tmp_path: Path) -> None:
