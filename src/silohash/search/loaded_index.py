@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import cached_property
 from secrets import token_hex
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -155,8 +156,8 @@ class LoadedIndex:
             UserError: If the index does not have an item with this id.
         """
         keys = self.store.keys_of([name])
-        if keys[0] >= 0 and isinstance(self.index, _Readable):
-            return np.asarray(self.index.words(keys)[0])
+        if keys[0] >= 0 and self._codes is not None:
+            return np.asarray(self._codes.words(keys)[0])
         return np.asarray(self.store.words([name])[0])
 
     def order_values(self, keys: Keys, words: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64] | None:
@@ -164,9 +165,12 @@ class LoadedIndex:
 
         Returns None if the codes are on a server, from which they are not read.
         """
-        if not isinstance(self.index, _Readable):
-            return None
-        return magnitude_sums(self.index.words(keys), words, magnitudes)
+        return None if self._codes is None else magnitude_sums(self._codes.words(keys), words, magnitudes)
+
+    @cached_property
+    def _codes(self) -> _Readable | None:
+        """The index, if it returns codes. A search does not wait for this check, which takes long."""
+        return self.index if isinstance(self.index, _Readable) else None
 
     @property
     def has_outputs(self) -> bool:
@@ -176,8 +180,8 @@ class LoadedIndex:
     def cosines(self, keys: Keys, words: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
         """Return the cosines of a query's outputs with those of the items with some keys (`output_cosines`), ``(n,)``."""
         assert self._magnitudes is not None  # noqa: S101  see `has_outputs`
-        assert isinstance(self.index, _Readable)  # noqa: S101
-        return output_cosines(self.index.words(keys), self._magnitudes[self._rows_of(keys)], words, magnitudes)
+        assert self._codes is not None  # noqa: S101
+        return output_cosines(self._codes.words(keys), self._magnitudes[self._rows_of(keys)], words, magnitudes)
 
     def digests(self, keys: Keys) -> Digests:
         """Return the digests of (silo, id) of the items with some keys, ``(n,)``, as `item_digests`."""
@@ -234,7 +238,7 @@ class LoadedIndex:
 
         Returns None if they are not wanted, the store does not keep them, or the codes are on a server.
         """
-        if not (wanted and isinstance(self.index, _Readable)):
+        if not wanted or self._codes is None:
             return None
         parts, first = [], 0
         if former is not None and former._magnitudes is not None:
