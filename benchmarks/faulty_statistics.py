@@ -20,7 +20,6 @@ from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved
 from silohash.run.events import Observer, RoundRecord
 from silohash.run.folder import archive_of
-from silohash.testing.loop import first_state
 from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared
@@ -139,7 +138,7 @@ def trained(inputs: Prepared, fault: Fault | None) -> tuple[float, int]:
     rounds = inputs.config.federated.rounds
     settings = RoundSettings(rounds=rounds, silos=[name for name, *_ in inputs.silos], validate=False)
     engine = FaultyStatistics(worker, federated.means, fault)
-    start = first_state(inputs, worker)
+    start = worker.first_state()
     state = run_rounds(start, federated=federated, engine=engine, settings=settings, observers=[seen])
     scores = validation_scores(InProcess(worker), federated, state, settings)
     return mean_score(scores[FAULTY:]) or 0.0, seen.count

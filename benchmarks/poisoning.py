@@ -43,7 +43,6 @@ from silohash.methods.message import Message
 from silohash.models.parameters import install
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import archive_of
-from silohash.testing.loop import first_state
 from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared, training_silos
@@ -227,7 +226,7 @@ def measured(task: Task, rule: str, attack: Attack, seed: int) -> tuple[float, f
     settings = RoundSettings(
         rounds=config.federated.rounds, silos=[name for name, *_ in inputs.silos], validate=False, chain=worker.chain
     )
-    state = run_rounds(first_state(inputs, worker), federated=federated, engine=engine, settings=settings)
+    state = run_rounds(worker.first_state(), federated=federated, engine=engine, settings=settings)
     install(worker.model, state.server.params)
     score, _ = validation_score(worker.model, task.database, task.queries, config.local.bits)
     return 100 * score, 100 * success(task, worker, config.local.bits), engine.longest

@@ -32,7 +32,6 @@ from silohash.testing.check import same_arrays as same_arrays
 from silohash.testing.inputs import loop_config as loop_config
 from silohash.testing.inputs import with_label_sums
 from silohash.testing.loop import Records as Records
-from silohash.testing.loop import first_state as first_state
 from silohash.testing.loop import run_loop as run_loop
 from silohash.training import experiment
 from silohash.training.prepared import Prepared

@@ -20,7 +20,7 @@ from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, Silo
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, same_arrays
+from tests.runs import Records, prepared, same_arrays
 
 SILOS, TRAIN, HELD_BACK, ROUNDS = 10, 36, 12, 6
 MARGIN = 0.06
@@ -142,7 +142,7 @@ def trained(
     worker, listener, federated = Worker(believed, torch.device("cpu")), Records(), inputs.resolved.federated
     settings = RoundSettings(rounds=ROUNDS, silos=[name for name, _, _ in inputs.silos], chain=worker.chain)
     state = run_rounds(
-        first_state(inputs, worker), federated=federated, settings=settings, observers=[listener],
+        worker.first_state(), federated=federated, settings=settings, observers=[listener],
         engine=Faulty(worker, faulty, fault.change) if fault.change else InProcess(worker),
     )  # fmt: skip
     judge = InProcess(Worker(inputs, torch.device("cpu")))

@@ -5,7 +5,10 @@ The exception are silos that release ranks only (`rank_only`). Their items are m
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +16,13 @@ import pytest
 from silohash.index.base import IndexManifest
 from silohash.index.codes import unpack
 from silohash.index.store import Store
+from silohash.search import merge, order
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
-from silohash.search.order import question_key, tie_order
+from silohash.search.order import possible_first, question_key, tie_order
 from silohash.search.policy import Policy
-from tests.silos import MODEL, ask, distances_to, made_up_codes, made_up_node, query_of
+from silohash.search.wire import WireBus
+from tests.silos import MODEL, BytesInThreads, ask, distances_to, made_up_codes, made_up_node, query_of
 
 SECRET = b"hub"
 BITS = 8
@@ -138,8 +143,11 @@ def test_the_exception_is_a_silo_that_releases_ranks_only(tmp_path):
 SIDES = ("image", "text")
 
 
-def made_up_silos(tmp_path, seed):
-    """Returns silos with both sides of items in few codes, with labels, and a row per item: silo, id, label, codes."""
+def made_up_silos(tmp_path, seed, *, outputs=False):
+    """Returns silos with both sides of items in few codes, with labels, and a row per item: silo, id, label, codes.
+
+    With outputs, codes are of a type that also holds the magnitudes: pairs of words and magnitudes.
+    """
     generator = np.random.default_rng(seed)
     nodes, rows = [], []
     for number, count in enumerate(generator.integers(1, 60, 3)):
@@ -149,15 +157,18 @@ def made_up_silos(tmp_path, seed):
         codes = {side: made_up_codes(count, BITS, seed=7 * seed + number + 100 * (side == "text")) for side in SIDES}
         held = {side: generator.random(count) < 0.8 for side in SIDES}
         held["text"] |= ~held["image"]
+        sizes = {side: generator.integers(0, 3, (count, BITS)).astype(np.uint8) for side in SIDES}
         stores = {}
         for side in SIDES:
-            stores[side] = Store.create(tmp_path / f"{name}-{side}.sqlite", IndexManifest(MODEL, BITS, side, silo=name))
+            manifest = IndexManifest(MODEL, BITS, side, silo=name)
+            stores[side] = Store.create(tmp_path / f"{name}-{side}.sqlite", manifest, magnitudes=outputs)
             kept = np.flatnonzero(held[side])
             payloads = [json.dumps({"labels": [labels[row]]}) for row in kept]
-            stores[side].add([ids[row] for row in kept], codes[side][kept], payloads)
+            stores[side].add([ids[row] for row in kept], codes[side][kept], payloads, magnitudes=sizes[side][kept])
         nodes.append(SiloNode(name, stores))
+        coded = {side: [*zip(codes[side], sizes[side], strict=True)] if outputs else codes[side] for side in SIDES}
         rows += [
-            (name, ids[row], labels[row], {side: codes[side][row] for side in SIDES if held[side][row]})
+            (name, ids[row], labels[row], {side: coded[side][row] for side in SIDES if held[side][row]})
             for row in range(count)
         ]
     return nodes, rows
@@ -224,3 +235,82 @@ def test_items_of_a_silo_that_tells_no_order_values_are_among_the_others(tmp_pat
     query = query_of(np.zeros((1, 1), np.uint64), 64, k=80, magnitudes=magnitudes, source="text")
     silos = ask(nodes, query).silos
     assert silos == ("north",) * 20 + ("south",) * 40 + ("north",) * 20
+
+
+@pytest.fixture
+def small_window(monkeypatch):
+    monkeypatch.setattr(order, "WINDOW", 20)
+
+
+def pooled_rows_of(rows, query, label):
+    """Returns `pooled_rows` of items with outputs."""
+    return pooled_rows([(*row[:3], {side: code for side, (code, _) in row[3].items()}) for row in rows], query, label)
+
+
+def pooled_by_outputs(rows, query, label):
+    """Returns (distance, cosine, silo, id) of every item in order; the cosine is None beyond the window."""
+    asked = unpack(query.words[None], BITS)[0] * query.magnitudes.astype(int)
+    found = []
+    for row in pooled_rows_of(rows, query, label):
+        [codes] = [codes for silo, name, _, codes in rows if (silo, name) == row[3:]]
+        near = [each for each in codes.values() if differing(each[0], query).sum() == row[0]]
+        outputs = [unpack(code[None], BITS)[0] * sizes.astype(int) for code, sizes in near]
+        lengths = [math.sqrt((own @ own) * (asked @ asked)) or 1 for own in outputs]
+        cosine = max(round(int(own @ asked) / length * 2**15) for own, length in zip(outputs, lengths, strict=True))
+        found.append((row[0], cosine + 2**15, *row[3:]))
+    near = sorted(found[: query.window], key=lambda row: -row[1])
+    return near + [(distance, None, silo, name) for distance, _, silo, name in found[query.window :]]
+
+
+@pytest.mark.usefixtures("small_window")
+@pytest.mark.parametrize("label", [None, "dog"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_nearest_are_ordered_by_outputs(tmp_path, seed, label):
+    nodes, rows = made_up_silos(tmp_path, seed, outputs=True)
+    magnitudes = np.random.default_rng(seed).integers(0, 3, BITS).astype(np.uint8)
+    asked = {"words": made_up_codes(1, BITS, seed=50 + seed)[0], "bits": BITS, "model_digest": MODEL}
+    asked |= {"magnitudes": magnitudes, "source": "text", "label": label}
+    queries = [Query(**asked, k=7, offset=offset) for offset in range(0, len(rows) + 7, 7)]
+    expected = pooled_by_outputs(rows, queries[0], label)
+    assert label or queries[0].window == 28 < len(expected)
+    wire = WireBus(BytesInThreads.of(*nodes))
+    found = []
+    for query in queries:
+        hits = ask(nodes, query, secret=SECRET)
+        found += zip(hits.distances, hits.cosines or (), hits.silos, hits.ids, strict=True)
+        assert all(payload["labels"] for payload in hits.payloads)
+        assert hits.order_values is None
+        last, rest = expected[: query.reach][-1], expected[query.reach :]
+        ties = [row for row in rest if row[:2] == last[:2] or None is not row[1] == last[1]]
+        assert hits.ties_at_cut == len(ties) * bool(len(hits))
+        answers = [node.answer(query) for node in nodes]
+        for answer in answers:
+            shown = [place for place, payload in enumerate(answer.payloads) if payload]
+            assert shown == possible_first(answer.cosines, query.reach), "no caption leaves the silo in vain"
+        sent = {node.name: query for node in nodes}
+        carried = asyncio.run(merge.ask(wire, sent, deadline_seconds=60, secret=SECRET))
+        assert carried == hits
+    assert found == expected
+    assert ask(nodes, queries[0], secret=SECRET).order == "outputs"
+    assert [row[2:] for row in expected] != [row[3:] for row in pooled_rows_of(rows, queries[0], label)]
+
+
+@pytest.mark.usefixtures("small_window")
+@pytest.mark.parametrize("limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, None])
+def test_outputs_order_nothing_if_a_silo_does_not_tell_theirs(tmp_path, limits):
+    nodes, _ = made_up_silos(tmp_path, 1, outputs=True)
+    stores = {side: loaded.store for side, loaded in nodes[0]._loaded.items()}
+    if limits is None:
+        stores["image"].add(["new"], made_up_codes(1, BITS, seed=0))  # without outputs
+    nodes[0] = SiloNode("silo0", stores, Policy(**limits or {}))
+    magnitudes = np.random.default_rng(1).integers(0, 256, BITS).astype(np.uint8)
+    query = Query(words=made_up_codes(1, BITS, seed=51)[0], bits=BITS, model_digest=MODEL, magnitudes=magnitudes)
+    query = replace(query, source="text", k=7)
+    answer = nodes[0].answer(query)
+    assert (len(answer), answer.cosines) == (7, None)
+    hits = ask(nodes, query, secret=SECRET)
+    assert (hits.order, hits.cosines) == ("distance", None)
+    assert list(hits.distances) == sorted(hits.distances)
+    code = replace(query, source="code")
+    assert ask(nodes[1:], code, secret=SECRET).order == "distance", "nobody may choose outputs"
+    assert len(nodes[1].answer(code)) == 7

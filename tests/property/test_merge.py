@@ -9,19 +9,22 @@ from hypothesis import strategies as st
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
-from silohash.search.merge import merge
-from silohash.search.order import keyed_order, tie_order
+from silohash.search.merge import by_cosine, merge
+from silohash.search.order import keyed_order, possible_first, tie_order
 
 KEY = b"key"
 BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by rank"])
 
 
 def answer(silo, items, k, limit=None):
-    """Returns what an honest silo with items at (distance, order value) answers, under a policy of at most ``limit``."""
-    distances, values = [d for d, _ in items], [v for _, v in items]
+    """Returns what an honest silo with items at (distance, order value) answers, under a policy of at most ``limit``.
+
+    Items may also have a cosine.
+    """
+    distances, values = [item[0] for item in items], [item[1] for item in items]
     ids = [str(number) for number in range(len(distances))]
     places = tie_order([silo] * len(ids), ids, KEY)
-    ranked = sorted(range(len(ids)), key=lambda i: (*items[i], int(places[i])))
+    ranked = sorted(range(len(ids)), key=lambda i: (*items[i][:2], int(places[i])))
     kept = ranked[: min(k, limit or k)]
     cut = distances[kept[-1]] if kept else None
     left_out = sum(distances[i] == cut for i in ranked[len(kept) :])
@@ -32,6 +35,7 @@ def answer(silo, items, k, limit=None):
         payloads=tuple({"caption": ids[i]} for i in kept),
         left_out={cut: left_out} if left_out else {},
         order_values=tuple(values[i] for i in kept),
+        cosines=tuple(items[i][2] for i in kept) if all(len(item) > 2 for item in items) else None,
         model_digests=frozenset({"m"}),
     )
 
@@ -86,6 +90,32 @@ def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
     assert list(merged.ranks) == [ranks[p] for p in order[:k]]
     assert merged.ties_at_cut == sum(ranks[p] == merged.ranks[-1] for p in order[k:])
     assert not merged.comparable
+
+
+@given(
+    st.lists(st.lists(st.tuples(*map(st.integers, (0, 0, 0), (4, 2, 5))), max_size=12), min_size=1, max_size=5),
+    st.integers(1, 30),
+    st.integers(1, 30),
+    st.integers(0, 4),
+)
+def test_outputs_order_the_same_items_of_any_silos(silos, window, k, cut):
+    reach = max(window, k)
+    items = [(f"silo{n}", str(i), *item) for n, silo in enumerate(silos) for i, item in enumerate(silo)]
+    equal = dict(zip(items, tie_order([item[0] for item in items], [item[1] for item in items], KEY), strict=True))
+    plain = sorted(items, key=lambda item: (*item[2:4], int(equal[item])))
+    expected = [*sorted(plain[:window], key=lambda item: -item[4]), *plain[window:]]
+    parts = [answer(f"silo{n}", silo, reach) for n, silo in enumerate(silos)]
+    nested = [merge(parts[:cut], k=reach, key=KEY), *parts[cut:]]
+    found = by_cosine(merge(nested, k=reach, key=KEY), window, k)
+    assert list(zip(found.silos, found.ids, strict=True)) == [item[:2] for item in expected[:k]]
+    assert [cosine for cosine in found.cosines or () if cosine is not None] == [item[4] for item in expected[:window]][
+        :k
+    ]
+    if k < min(window, len(items)):
+        assert found.ties_at_cut == sum(item[4] == expected[k - 1][4] for item in expected[k:window])
+    for part in parts:
+        possible = {part.ids[place] for place in possible_first(part.cosines or (), k)}
+        assert {item for silo, item in zip(found.silos, found.ids, strict=True) if silo in part.silos} <= possible
 
 
 @given(answers())

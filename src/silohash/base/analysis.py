@@ -145,6 +145,11 @@ def languages() -> dict[str, dict[str, Any]]:
     return read_toml(Path(__file__).with_name("languages.toml"), remedy=REINSTALL, missing=REINSTALL)
 
 
+def named_languages(codes: Sequence[str]) -> str:
+    """Return the names of languages with their codes, such as ``French (fr), English (en)``."""
+    return ", ".join(f"{languages()[code]['name']} ({code})" for code in codes)
+
+
 def detected_languages(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the languages of an archive's texts, the most frequent first, by their scripts and stop words.
 
@@ -184,10 +189,11 @@ def _evidence(text: str) -> dict[str, float]:
     if len(able) == 1:
         return {able[0]: 1.0}
     weights: dict[str, float] = {}
-    for word in words & _owners().keys():
-        for code in _owners()[word]:
-            if code in able:
-                weights[code] = weights.get(code, 0.0) + 1 / len(_owners()[word])
+    for word in sorted(words & _owners().keys(), key=len, reverse=True):
+        # A single Latin letter is also the name of a letter, so that it only adds to what a longer word says.
+        telling = able if len(word) > 1 or script not in LATIN else weights
+        for code in filter(telling.__contains__, _owners()[word]):
+            weights[code] = weights.get(code, 0.0) + 1 / len(_owners()[word])
     return weights
 
 
@@ -285,7 +291,9 @@ def _visible(character: str) -> bool:
 WORDS, UNICODE = Analysis("words"), Analysis("unicode")
 
 LATIN = ("LATIN",)
-SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR")
+SPACELESS = frozenset(
+    ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR")
+)
 """Scripts that do not separate words, and Korean, which writes particles with the word."""
 
 _APOSTROPHES = re.compile(r"['’]s\b|['’]")

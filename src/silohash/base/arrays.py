@@ -5,6 +5,7 @@ None of these libraries but NumPy is imported: an object of a library exists onl
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, KeysView, Sequence, ValuesView
 from contextlib import contextmanager
@@ -205,15 +206,17 @@ def check_same_rows(*parts: Given | None) -> None:
             )
 
 
-def whole(name: str, value: object, lowest: int) -> int:
+def whole(name: str, value: object, lowest: int, highest: float = math.inf) -> int:
     """Return a whole number.
 
     Raises:
-        UserError: If the value is not a whole number, or is below ``lowest``.
+        UserError: If the value is not a whole number, or is below ``lowest`` or above ``highest``.
     """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < lowest:
-        raise OutOfRange(f"{name} is {visible(repr(value))[:LONGEST_DETAIL]}. Use a whole number of at least {lowest}.")
-    return int(value)
+    found = int(value) if isinstance(value, int | np.integer) and not isinstance(value, bool) else None
+    if found is None or not lowest <= found <= highest:
+        limits = f"of at least {lowest}" if highest == math.inf else f"from {lowest} to {highest:,}"
+        raise OutOfRange(f"{name} is {visible(repr(value))[:LONGEST_DETAIL]}. Use a whole number {limits}.")
+    return found
 
 
 @contextmanager

@@ -177,10 +177,11 @@ def _described(found: Archive) -> dict[str, Any]:
     splits = {name: len(rows) for name, rows in found.splits.items()}
     content = {"archive": found.card.name, "items": len(found), "splits": splits, "labels": list(found.label_names)}
     findings = {"warnings": list(found.card.warnings), "skipped": list(found.card.skipped)}
-    return {**content, "columns": list(found.columns), **findings}
+    return {**content, "languages": list(found.languages()), "columns": list(found.columns), **findings}
 
 
 def _in_words(found: Archive) -> list[str]:
+    from silohash.base.analysis import named_languages
     from silohash.data.formats.columns import unused_columns
     from silohash.data.pictures.reading import PictureContents
 
@@ -190,6 +191,7 @@ def _in_words(found: Archive) -> list[str]:
     return [
         f"{found.card.name}: {len(found):,} items; {splits}",
         f"pictures {images:,}, texts {texts:,}, labels {len(found.label_names)}",
+        *([f"languages of the texts: {named_languages(codes)}"] if (codes := found.languages()) else ()),
         *([COMPARED] if isinstance(found.pictures(), PictureContents) else ()),
         *filter(None, [unused]),
         *found.card.remarks(),

@@ -78,7 +78,7 @@ def new(
         str,
         typer.Option(
             metavar="NAME",
-            help="Published network for photographs: clip, clip-large, siglip, dinov2+minilm, dinov2, or the folder of one.",
+            help="Published network for photographs: clip, siglip2, dinov2+minilm, … (a wrong name lists all), or a folder.",
         ),
     ] = "",
 ) -> None:

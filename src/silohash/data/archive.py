@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import detected_languages
 from silohash.base.errors import InvalidArchive, LabelsNeeded, ModalityNeeded, UnknownName
 from silohash.base.files import digest_arrays, digest_json
 from silohash.base.types import Modality, Rows
@@ -239,6 +240,11 @@ class Archive:
         if self.text is not None and not is_features(self.text):
             return str(self.text[row])
         return ""
+
+    def languages(self) -> tuple[str, ...]:
+        """Return the codes of the languages that are detected in the texts, the most frequent first."""
+        texts = self.captions if self.captions is not None else self.text
+        return () if texts is None or is_features(texts) else detected_languages(texts[texts != ""].tolist())
 
     def pictures(self) -> Pictures | None:
         """Return pictures for people to look at, or None."""

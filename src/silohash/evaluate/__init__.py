@@ -1,6 +1,6 @@
 """Honest figures of retrieval by codes, with exact ties: relevance, histograms, and the measures, by name.
 
-A measure is a subclass of `silohash.evaluate.kinds.MeasureKind`: a closed form over the histogram of distances.
+A measure is a `silohash.evaluate.kinds.MeasureKind`: a closed form over the histogram of distances.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ MEASURES = Registry(
     family="measure",
     group="silohash.measures",
     table={
-        "mAP": "silohash.evaluate.kinds:MeanAveragePrecision",
-        "P": "silohash.evaluate.kinds:Precision",
-        "R": "silohash.evaluate.kinds:Recall",
-        "nDCG": "silohash.evaluate.kinds:DiscountedGain",
-        "Success": "silohash.evaluate.kinds:Success",
-        "MedR": "silohash.evaluate.kinds:MedianRank",
-        "RSum": "silohash.evaluate.kinds:RecallSum",
+        "mAP": "silohash.evaluate.kinds:MEAN_AVERAGE_PRECISION",
+        "P": "silohash.evaluate.kinds:PRECISION",
+        "R": "silohash.evaluate.kinds:RECALL",
+        "nDCG": "silohash.evaluate.kinds:DISCOUNTED_GAIN",
+        "Success": "silohash.evaluate.kinds:SUCCESS",
+        "MedR": "silohash.evaluate.kinds:MEDIAN_RANK",
+        "RSum": "silohash.evaluate.kinds:RECALL_SUM",
     },
 )

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from silohash.base.errors import ModalityNeeded, UnknownName, UnknownOption
+from silohash.base.errors import ModalityNeeded, UnknownName
 from silohash.base.files import TRAIN_AGAIN, read_arrays, write_arrays
 from silohash.base.forms import reading
 from silohash.base.registry import Registry, suggestion
 from silohash.base.types import Arrays, Modality
 from silohash.data.archive import Column, is_features
+from silohash.data.catalogue import check_options
 from silohash.data.regions import Regions
 from silohash.features.base import Featurizer
 
@@ -63,13 +64,8 @@ def featurizer(modality: Modality, column: Column | None, options: Mapping[str, 
     kind = _kind(str(options.get("kind", AUTO)), column)
     chosen = FEATURIZERS.resolve(kind)
     known = chosen.options_of(kind) if hasattr(chosen, "options_of") else chosen.options
-    for name in options:
-        if name != "kind" and name not in known:
-            raise UnknownOption(
-                f'[features] kind "{kind}" does not have an option "{name}"{suggestion(name, known)}. Its options: '
-                f"{', '.join(known) or 'none'}."
-            )
     given = {name: value for name, value in options.items() if name != "kind"}
+    check_options(f'[features] kind "{kind}"', given, tuple(known))
     created: Featurizer = chosen.make(kind, modality, column, {**known, **given})
     return created
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 from PIL import __version__ as pillow_version
 
+from silohash.base.arrays import whole
 from silohash.base.errors import (
     ArchiveUnsuitable,
-    OutOfRange,
     QueryUnsuitable,
     UnreadablePicture,
     UserError,
@@ -73,11 +73,7 @@ class PixelFeatures:
         Raises:
             UserError: If one is out of range.
         """
-        if type(self.size) is not int or not SMALLEST_PIXELS <= self.size <= LARGEST_PIXELS:
-            raise OutOfRange(
-                f"[features] size is {self.size!r}; it must be a whole number of pixels, {SMALLEST_PIXELS} to "
-                f"{LARGEST_PIXELS}."
-            )
+        whole("[features] size in pixels", self.size, SMALLEST_PIXELS, LARGEST_PIXELS)
         if type(self.channels) is not int or self.channels not in MODES:
             raise WrongChoice(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
 

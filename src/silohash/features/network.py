@@ -20,8 +20,9 @@ import numpy.typing as npt
 from PIL import Image
 from PIL import __version__ as pillow_version
 
+from silohash.base.arrays import whole
 from silohash.base.cache import private_cache
-from silohash.base.errors import NetworkChanged, NoEffect, OutOfRange, QueryUnsuitable, UnsuitableFeatures
+from silohash.base.errors import NetworkChanged, NoEffect, UnsuitableFeatures
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.optional import require
 from silohash.base.stamps import PICTURE_RULE
@@ -34,7 +35,7 @@ from silohash.features.device import choose_device, half_type
 from silohash.features.given import WHITENING, GivenFeatures, TokenVectors, is_whitened
 from silohash.features.image import explaining_picture, pictures_of, query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
-from silohash.features.onnx_network import OnnxNetwork, cached_network
+from silohash.features.onnx_network import OnnxNetwork, cached_network, prepared
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.text import query_text, texts_of
 from silohash.features.word_pieces import WordPieces
@@ -116,16 +117,8 @@ class Network:
         return 0 if self.preparation is None else self.preparation.smallest_pixels
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Return ``pixels (n, 3, h, w)`` uint8, or ``ids (n, L)`` int32 of word pieces.
-
-        The values, pictures or strings, are produced one at a time and are not kept.
-        """
-        if self.preparation is not None:
-            drawn = [self.preparation.draw(_picture(value)) for value in values]
-            return {"pixels": np.stack(drawn) if drawn else np.zeros((0, 3, *self.preparation.shape), np.uint8)}
-        assert self.pieces is not None  # noqa: S101  exactly one of them is set
-        texts = [str(value) for value in values]
-        return {"ids": self.pieces.ids(texts, width=self.pieces.most if self.padded else None)}
+        """Return pictures or texts as `prepared`. The values are produced one at a time and are not kept."""
+        return prepared(values, self.preparation, self.pieces, padded=self.padded)
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
         """Return the vectors of n inputs that `prepare` returned, ``(n, width)`` float32, by way of 16 bits if ``half``."""
@@ -143,13 +136,6 @@ class Network:
             vectors = self.module.to(place)(inputs)
         found: npt.NDArray[np.float32] = vectors.float().cpu().numpy()
         return found
-
-
-def _picture(value: Value) -> Image.Image:
-    if not isinstance(value, Image.Image):
-        what = "a text" if isinstance(value, str) else "a vector"
-        raise QueryUnsuitable(f"The model needs pictures, and this is {what}. Pass a picture file.")
-    return value
 
 
 def network_module(kind: str) -> Any:  # noqa: ANN401  a module of the table
@@ -247,8 +233,7 @@ class NetworkFeatures:
                 f'[features] kind "{kind}" needs pictures or texts, and this archive\'s {modality} column holds vectors. '
                 'Set kind = "auto", or set the option of the archive that opens its pictures.'
             )
-        if type(options["batch"]) is not int or options["batch"] < 1:
-            raise OutOfRange(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
+        whole("[features] batch", options["batch"], 1)
         check_switches(options, "half", "draft")
         choose_device(options["device"], f"features.{modality}.device")
         settings = {n: value for n, value in options.items() if n not in cls.options}
@@ -362,16 +347,16 @@ class NetworkFeatures:
         if not isinstance(column, Pictures):
             lacking = sorted(lacking, key=lambda place: len(str(texts_of(column)[rows[place]])))
         groups = [lacking[start : start + self.batch] for start in range(0, len(lacking), self.batch)]
-        prepared = prefetched(
+        batches = prefetched(
             groups, self._prepare(network, column, rows, device), threads=loader_threads(), ahead=loader_threads() + 2
         )
         try:
             with progress(what, len(lacking), self.vectors.notify) as advance:
-                for group, batch in zip(groups, prepared, strict=True):
+                for group, batch in zip(groups, batches, strict=True):
                     self.vectors.add([digests[place] for place in group], network.embed(batch, device, half=self.half))
                     advance(len(group))
         finally:
-            prepared.close()
+            batches.close()
             self.vectors.flush()
 
     def _prepare(self, network: Network, column: Column, rows: Rows, device: str) -> Callable[[list[int]], Arrays]:

@@ -26,6 +26,7 @@ from silohash.base.errors import DamagedFile
 from silohash.base.files import read_json, write_bytes, write_json
 from silohash.base.forms import damaged, reading
 from silohash.base.stamps import file_digests, remember
+from silohash.base.types import Arrays
 from silohash.base.visible import visible
 from silohash.features.base import Value
 from silohash.features.image import query_picture
@@ -71,15 +72,8 @@ class OnnxNetwork:
         import_module("onnxruntime")
         with ThreadPoolExecutor(1) as thread:
             opened = thread.submit(lambda: self._session)
-            inputs = self._prepared(values)
+            (inputs,) = prepared(values, self.preparation, self.pieces, padded=True).values()
             return run_session(opened.result(), inputs)
-
-    def _prepared(self, values: Iterable[Value]) -> npt.NDArray[np.generic]:
-        """Return pixels, ``(n, 3, h, w)`` uint8, or ids of word pieces, ``(n, L)`` int32."""
-        if self.preparation is not None:
-            return np.stack([self.preparation.draw(query_picture(value)) for value in values])
-        assert self.pieces is not None  # noqa: S101  exactly one of them is set
-        return self.pieces.ids([query_text(value) for value in values], width=self.pieces.most)
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401  a class of onnxruntime, which has no types
@@ -93,6 +87,21 @@ class OnnxNetwork:
                 )
         with reading(path):
             return open_session(path, few_items=True)
+
+
+def prepared(
+    values: Iterable[Value], preparation: PicturePreparation | None, pieces: WordPieces | None, *, padded: bool
+) -> Arrays:
+    """Return ``pixels (n, 3, h, w)`` uint8 of pictures, or ``ids (n, L)`` int32 of the word pieces of texts.
+
+    Exactly one of the preparation and the tokenizer is given. With ``padded``, every text has the tokenizer's largest number
+    of pieces.
+    """
+    if preparation is not None:
+        drawn = [preparation.draw(query_picture(value)) for value in values]
+        return {"pixels": np.stack(drawn) if drawn else np.zeros((0, 3, *preparation.shape), np.uint8)}
+    assert pieces is not None  # noqa: S101  exactly one of them is set
+    return {"ids": pieces.ids([query_text(value) for value in values], width=pieces.most if padded else None)}
 
 
 def cached_network(key: str) -> OnnxNetwork | None:

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.analysis import UNICODE, WORDS, Analysis, analyze, default_analysis, parsed_analysis
+from silohash.base.arrays import whole
 from silohash.base.errors import (
     ArchiveUnsuitable,
-    OutOfRange,
     QueryUnsuitable,
     RepeatedValue,
     UnknownWords,
@@ -36,11 +36,11 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class QueryWords:
-    """The words of a query.
+    """The words of a query, as they are written.
 
     Attributes:
-        known: Distinct words that a training text held, in order of their first occurrence.
-        unknown: Distinct words that no training text held.
+        known: Words whose terms a training text held, one per term, in order of their first occurrence.
+        unknown: Words whose terms no training text held, one per term.
     """
 
     known: tuple[str, ...]
@@ -90,12 +90,8 @@ class BagOfWords:
         Raises:
             UserError: If one is out of range.
         """
-        if type(self.buckets) is not int or not 2 <= self.buckets <= MOST_BUCKETS:
-            raise OutOfRange(
-                f"[features] buckets is {self.buckets!r}; it must be an integer from 2 to {MOST_BUCKETS:,}."
-            )
-        if type(self.min_texts) is not int or self.min_texts < 1:
-            raise OutOfRange(f"[features] min_texts is {self.min_texts!r}; it must be an integer of at least 1.")
+        whole("[features] buckets", self.buckets, 2, MOST_BUCKETS)
+        whole("[features] min_texts", self.min_texts, 1)
         if self.vocabulary is not None:
             if not self.vocabulary or len(set(self.vocabulary)) != len(self.vocabulary):
                 raise RepeatedValue("[features] vocabulary is empty or contains a word twice. List each word once.")
@@ -178,20 +174,21 @@ class BagOfWords:
         words = self.query_words(value)
         if not words.known:
             raise UnknownWords(no_known_word(query_text(value), words))
-        kept = [word for word in self.rule.words(query_text(value)) if word in words.known]
+        kept = list(filter(self.knows, self.rule.words(query_text(value))))
         encoded = np.zeros((1, *self.shape), np.float32)
         self._fill(encoded, [kept])
         return encoded
 
     def query_words(self, value: Value) -> QueryWords:
         """Return the words of a query, divided into those that the training texts held and all others."""
-        words = dict.fromkeys(self.rule.words(query_text(value)))
-        return QueryWords(tuple(filter(self.knows, words)), tuple(word for word in words if not self.knows(word)))
+        first = {term: word for word, term in reversed(self.rule.pairs(query_text(value)))}
+        words = [(first[term], self.knows(term)) for term in dict.fromkeys(self.rule.words(query_text(value)))]
+        return QueryWords(tuple(word for word, held in words if held), tuple(word for word, held in words if not held))
 
     def knows(self, word: str) -> bool:
-        """Return whether a training text held a word, and whether enough texts did for its column to be kept.
+        """Return whether a training text held a term, and whether enough texts did for its column to be kept.
 
-        A featurizer with hashed buckets takes each word for known if it is not fitted, or fitted without digests of words.
+        A featurizer with hashed buckets takes each term for known if it is not fitted, or fitted without digests of words.
         """
         if self._column_of is None:
             # Under differential privacy, silos do not share the digests of their words: then each word counts as known.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import DamagedFile, OutOfRange
+from silohash.base.arrays import whole
+from silohash.base.errors import DamagedFile
 from silohash.base.files import read_json
 from silohash.base.forms import reading
 from silohash.base.types import Arrays, Modality, Rows
@@ -123,16 +124,9 @@ class TokenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:
-        """Return the featurizer that the options describe.
-
-        Raises:
-            UserError: If the column does not hold texts, if an option is invalid, or if the model is not available.
-        """
+        """Return the featurizer that the options describe."""
         check_texts(kind, modality, column)
-        if type(options["length"]) is not int or options["length"] < 3:
-            raise OutOfRange(
-                f"[features] length is {options['length']!r}; it must be an integer of at least 3, in word pieces."
-            )
+        whole("[features] length in word pieces", options["length"], 3)
         folder = find_model(options["model"], "features.text", download=options["download"])
         return cls(read_word_pieces(folder, options["length"]))
 

@@ -36,7 +36,12 @@ class WordRule:
             >>> WordRule(numbers=True, single_letters=True).words("Letter A with 2 hooks")
             ['letter', 'a', 'with', '2', 'hooks']
         """
-        return [term_of(word, self.analysis) for word in words_of(text, self.analysis) if self._keeps(word)]
+        return [term for _, term in self.pairs(text)]
+
+    def pairs(self, text: str) -> list[tuple[str, str]]:
+        """Return the words of a text in order, each as it is written and as its term."""
+        words = words_of(text, self.analysis)
+        return [(word, term_of(word, self.analysis)) for word in words if self._keeps(word)]
 
     def _keeps(self, word: str) -> bool:
         if not self.numbers and word.isdecimal():

@@ -140,6 +140,19 @@ def check_words(words: Words, bits: int) -> Words:
     return np.ascontiguousarray(given, kind)
 
 
+def check_magnitudes(magnitudes: Magnitudes | None, count: int, bits: int) -> None:
+    """Check that magnitudes, unless they are None, are those of ``count`` codes.
+
+    Raises:
+        UserError: If their shape or type differs.
+    """
+    if magnitudes is not None and (magnitudes.shape != (count, bits) or magnitudes.dtype != np.uint8):
+        raise LengthsDiffer(
+            f"The magnitudes have the shape {magnitudes.shape} and the type {magnitudes.dtype}. Give one uint8 per bit of "
+            "each code."
+        )
+
+
 def to_bytes(words: Words, bits: int) -> CodeBytes:
     """Return packed codes as ``(N, bytes)`` uint8, without padding."""
     return check_words(words, bits).view(np.uint8)[:, : byte_count(bits)]
@@ -181,10 +194,7 @@ class Codes:
         object.__setattr__(self, "ids", _names(given("ids", self.ids).values))
         if len(self.ids) != len(self.words):
             raise LengthsDiffer(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
-        if self.magnitudes is not None and self.magnitudes.shape != (len(self), self.bits):
-            raise LengthsDiffer(
-                f"The magnitudes have the shape {self.magnitudes.shape}. Give one per bit of each code."
-            )
+        check_magnitudes(self.magnitudes, len(self), self.bits)
         for name, choices in (("modality", MODALITIES), ("model_digest", None)):
             value = getattr(self, name)
             if not isinstance(value, str) or (choices and value not in choices):

@@ -1,9 +1,10 @@
 """The choice of an index backend for the silos of a run.
 
-The file ``RUN/index.toml`` holds it::
+The file ``RUN/index.toml`` holds it, and whether indexes keep the real outputs of items::
 
     engine = "pgvector"
     url_env = "SILOHASH_PGVECTOR_URL"
+    outputs = false
 
 The URL of a server can contain a password. It is read from an environment variable or a file of its own, and is never
 written to another file.
@@ -44,6 +45,10 @@ class IndexConfig(BaseModel):
     approximate: bool = False
     """Let the server build an approximate index, such as HNSW in PostgreSQL. A search is then faster, and can miss items. If
     false, the server compares a query with every code."""
+
+    outputs: bool = True
+    """Keep the real outputs of the items beside their codes, one byte per bit, in indexes that are built or created from now
+    on. Searches order the nearest items by them. An index of more than 256 MiB of them keeps none."""
 
     @field_validator("backend")
     @classmethod

@@ -334,7 +334,8 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
             # Commands run in any folder.
             config = config.model_copy(update={"url_file": config.url_file.resolve()})
         # Searches follow this file, so it changes after the last copy was made.
-        write_index_config(folder, config)
+        kept = {"outputs": read_index_config(folder).outputs}
+        write_index_config(folder, config.model_copy(update=kept))
         remove_unused(folder, notify)
     return moved
 

@@ -4,7 +4,9 @@ The log is append-only. An entry adds a run of keys with their codes, or removes
 and are never reused. The head and every entry have a checksum, so that a damaged file is refused instead of searched.
 
 Digests of items (`digests`) are stored per entry, in a table that is created with the first of them. They can be computed
-from the ids again, so a digest that does not belong to its entry is ignored instead of refused.
+from the ids again, so a digest that does not belong to its entry is ignored instead of refused. The magnitudes of the
+outputs whose signs are the codes are stored in the same way, of all items or of none: a file keeps them if it was created
+with their table.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from silohash.base.sqlite_files import (
     signature,
 )
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
-from silohash.index.codes import CodeBytes, byte_count
+from silohash.index.codes import CodeBytes, Magnitudes, byte_count
 from silohash.index.digests import Digests
 
 APPLICATION_ID = 0x51105A54
@@ -52,9 +54,12 @@ CREATE TABLE log (entry INTEGER PRIMARY KEY, keys BLOB NOT NULL, codes BLOB, che
 CREATE TABLE items (key INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, payload TEXT, checksum INTEGER NOT NULL);
 """
 
-DIGESTS = (
-    "CREATE TABLE IF NOT EXISTS digests (entry INTEGER PRIMARY KEY, digests BLOB NOT NULL, checksum INTEGER NOT NULL)"
+DIGESTS, MAGNITUDES = (
+    f"CREATE TABLE IF NOT EXISTS {name} (entry INTEGER PRIMARY KEY, {name} BLOB NOT NULL, checksum INTEGER NOT NULL)"
+    for name in ("digests", "magnitudes")
 )
+
+KEY_BYTES = DIGEST_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -204,21 +209,35 @@ class Database:
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         return self.connection.execute(query, (name,)).fetchone() is not None
 
-    def append(self, keys: Keys, packed: CodeBytes | None, digests: Digests | None = None) -> None:
+    @property
+    def keeps_magnitudes(self) -> bool:
+        """Whether the file holds the magnitudes of all items."""
+        return self.has_table("magnitudes")
+
+    def forget_magnitudes(self) -> None:
+        """Remove the magnitudes of all items. The file does not keep those of later ones."""
+        self.connection.execute("DROP TABLE IF EXISTS magnitudes")
+
+    def append(
+        self,
+        keys: Keys,
+        packed: CodeBytes | None,
+        digests: Digests | None = None,
+        magnitudes: Magnitudes | None = None,
+    ) -> None:
         """Append a log entry: keys added with codes ``(n, bytes)``, or keys removed if ``packed`` is None.
 
-        ``digests``, ``(n,)``, are those of the added items; None if they are not stored.
+        ``digests``, ``(n,)``, and ``magnitudes``, ``(n, bits)``, are those of the added items; None if they are not stored.
         """
         entry = self.head.entries + 1
         run, codes = keys.astype("<i8").tobytes(), None if packed is None else packed.tobytes()
         row = (entry, run, codes, _entry_checksum(entry, run, codes))
         self.connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", row)
         if digests is not None:
-            content = digests.astype("<u8").tobytes()
             self.connection.execute(DIGESTS)
-            self.connection.execute(
-                "INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (entry, content, _digest_checksum(run, content))
-            )
+            self._insert("digests", entry, run, digests.astype("<u8").tobytes())
+        if magnitudes is not None:
+            self._insert("magnitudes", entry, run, magnitudes.tobytes())
         self.head = replace(self.head, entries=entry)
 
     def digests(self) -> tuple[Keys, Digests]:
@@ -227,13 +246,46 @@ class Database:
         Items that were removed may be among them.
         """
         keys, digests = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-        if self.has_table("digests"):
-            query = "SELECT log.keys, digests, digests.checksum FROM digests JOIN log USING (entry) ORDER BY entry"
-            for run, content, checksum in self.connection.execute(query):
-                if _digest_checksum(run, content) == checksum:
-                    keys.append(np.frombuffer(run, "<i8"))
-                    digests.append(np.frombuffer(content, "<u8"))
+        for _, run, content in self._stored("digests", DIGEST_BYTES):
+            if content is not None:
+                keys.append(np.frombuffer(run, "<i8"))
+                digests.append(np.frombuffer(content, "<u8"))
         return np.concatenate(keys), np.concatenate(digests)
+
+    def magnitudes(self, after_entry: int = 0) -> tuple[Keys, Magnitudes]:
+        """Return the keys of items whose magnitudes are stored, in ascending order, and the magnitudes, ``(n, bits)``.
+
+        Items that were removed may be among them. Those of the entries up to ``after_entry`` are left out.
+
+        Raises:
+            UserError: If some of them are damaged.
+        """
+        bits = self.head.manifest.bits
+        keys, magnitudes = [np.empty(0, np.int64)], [np.empty((0, bits), np.uint8)]
+        for entry, run, content in self._stored("magnitudes", bits, after_entry):
+            if content is None:
+                raise damaged(self.path, f"the magnitudes of log entry {entry} have a wrong checksum")
+            keys.append(np.frombuffer(run, "<i8"))
+            magnitudes.append(np.frombuffer(content, np.uint8).reshape(-1, bits))
+        return np.concatenate(keys), np.concatenate(magnitudes)
+
+    def _insert(self, table: str, entry: int, run: bytes, content: bytes) -> None:
+        """Store what belongs to the keys of an entry."""
+        row = (entry, content, zlib.crc32(content, zlib.crc32(run)))
+        self.connection.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", row)  # noqa: S608  a literal
+
+    def _stored(self, table: str, width_bytes: int, after_entry: int = 0) -> Iterator[tuple[int, bytes, bytes | None]]:
+        """Yield entries, their keys and what a table holds of them; None in place of what is damaged."""
+        if not self.has_table(table):
+            return
+        query = (
+            f"SELECT entry, log.keys, {table}, {table}.checksum FROM {table} JOIN log USING (entry) "  # noqa: S608  a literal
+            "WHERE entry > ? ORDER BY entry"
+        )
+        for entry, run, content, checksum in self.connection.execute(query, (after_entry,)):
+            typed = isinstance(run, bytes) and isinstance(content, bytes)
+            whole = typed and len(content) * KEY_BYTES == len(run) * width_bytes
+            yield entry, run, content if whole and zlib.crc32(content, zlib.crc32(run)) == checksum else None
 
     def removed(self) -> Keys:
         """Return the removed keys, in ascending order."""
@@ -282,15 +334,22 @@ class Database:
         """Rewrite the log without removed items, and release their disk space."""
         with self.change():
             runs, (known, digests) = list(self.live()), self.digests()
-            for table in ("log", "digests") if self.has_table("digests") else ("log",):
-                self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  one of two literals
+            valued, magnitudes = self.magnitudes()
+            for table in ("log", *filter(self.has_table, ("digests", "magnitudes"))):
+                self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  one of three literals
             self.head = replace(self.head, entries=0)
             if runs:
                 keys, packed = (np.concatenate(parts) for parts in zip(*runs, strict=True))
                 for start in range(0, len(keys), ENTRY_ROWS):
                     some = keys[start : start + ENTRY_ROWS]
                     places, found = positions(known, some)
-                    self.append(some, packed[start : start + ENTRY_ROWS], digests[places] if found.all() else None)
+                    rows, there = positions(valued, some)
+                    self.append(
+                        some,
+                        packed[start : start + ENTRY_ROWS],
+                        digests[places] if found.all() else None,
+                        magnitudes[rows] if there.all() else None,
+                    )
         with self.explained():
             self.connection.execute("VACUUM")
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -325,8 +384,8 @@ class Database:
             raise DamagedFile(f"The manifest of the index is damaged ({error}). Build the index again.") from error
 
 
-def create_file(path: Path, manifest: IndexManifest) -> None:
-    """Create an empty index file, completely or not at all.
+def create_file(path: Path, manifest: IndexManifest, *, magnitudes: bool = False) -> None:
+    """Create an empty index file, which keeps the magnitudes of items or not, completely or not at all.
 
     Raises:
         UserError: If the file exists or cannot be written.
@@ -343,7 +402,7 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
             connection = connect(beside, mode="rw")
             try:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                connection.executescript(SCHEMA)
+                connection.executescript(f"{SCHEMA}{MAGNITUDES};" if magnitudes else SCHEMA)
                 write_head(connection, Head(replace(manifest, count=0)))
             finally:
                 connection.close()
@@ -371,13 +430,6 @@ def row_checksum(key: int, name: str, payload: str | None) -> int:
 
 def _entry_checksum(entry: int, run: bytes, codes: bytes | None) -> int:
     return zlib.crc32(codes or b"", zlib.crc32(run, checksum_of(entry, codes is None)))
-
-
-def _digest_checksum(run: object, content: object) -> int:
-    """Return the checksum of the digests of an entry with given keys; -1 if either has an impossible form."""
-    if not isinstance(run, bytes) or not isinstance(content, bytes) or len(run) != len(content):
-        return -1
-    return zlib.crc32(content, zlib.crc32(run))
 
 
 def _unlink(path: Path) -> None:

@@ -22,7 +22,16 @@ import numpy as np
 from silohash.base.errors import IndexDiffers, MixedKinds, UnknownItem
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
-from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
+from silohash.index.codes import (
+    CodeBytes,
+    Codes,
+    Magnitudes,
+    Words,
+    byte_count,
+    check_magnitudes,
+    from_bytes,
+    to_bytes,
+)
 from silohash.index.config import installed_backend
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
@@ -31,6 +40,9 @@ from silohash.index.server import ServerIndex
 from silohash.index.small import SMALL_ITEMS, SmallIndex
 
 Noise: TypeAlias = Callable[[CodeBytes], CodeBytes]
+
+MOST_MAGNITUDE_BYTES = 256 << 20
+"""Most bytes of magnitudes in an index file, which are those of 4 million items at 64 bits. A larger index keeps none."""
 
 MOST_KEPT_BYTES = 512 << 20
 """Most memory for the ids, payloads and labels of the items of one index. A larger index reads them from its file."""
@@ -56,13 +68,15 @@ class Store:
         self.noise: Noise | None = None
 
     @classmethod
-    def create(cls, path: Path, manifest: IndexManifest) -> Store:
+    def create(cls, path: Path, manifest: IndexManifest, *, magnitudes: bool = False) -> Store:
         """Create an empty index file and open it.
+
+        If ``magnitudes`` is set, the file keeps those of all items, up to `MOST_MAGNITUDE_BYTES`.
 
         Raises:
             UserError: If the file exists or cannot be written.
         """
-        create_file(path, manifest)
+        create_file(path, manifest, magnitudes=magnitudes)
         return cls(path)
 
     def close(self) -> None:
@@ -118,7 +132,7 @@ class Store:
                 f"The index holds {self.manifest.modality} codes, but these are {codes.modality} codes. "
                 "Add them to the index of their own modality."
             )
-        return self.add([str(name) for name in codes.ids], codes.words, payloads, previews)
+        return self.add([str(name) for name in codes.ids], codes.words, payloads, previews, codes.magnitudes)
 
     def add(
         self,
@@ -126,6 +140,7 @@ class Store:
         words: Words,
         payloads: Sequence[str] | None = None,
         previews: Sequence[bytes | None] | None = None,
+        magnitudes: Magnitudes | None = None,
     ) -> Keys:
         """Add items. An item with an existing id replaces the old item and gets a new key.
 
@@ -135,6 +150,8 @@ class Store:
             words: ``(n, W)`` packed codes.
             payloads: One JSON object per item, as text: what the silo may show of the item.
             previews: The content of one small picture file per item, or None for items without a picture.
+            magnitudes: ``(n, bits)`` magnitudes of the outputs whose signs are the codes. A file that keeps them for all
+                items keeps none any more after items were added without.
 
         Returns:
             ``(n,)`` int64 keys of the items.
@@ -144,6 +161,7 @@ class Store:
         """
         packed = to_bytes(words, self.manifest.bits)
         check_items(len(packed), ids, payloads, previews)
+        check_magnitudes(magnitudes, len(packed), self.manifest.bits)
         if not len(packed):
             return np.empty(0, np.int64)
         with self._database.change() as before:
@@ -152,11 +170,15 @@ class Store:
                 raise MixedKinds(f"The items of {self.path} have {kind}. Add all items of an index in the same way.")
             keys = np.arange(before.next_key, before.next_key + len(packed), dtype=np.int64)
             removed = 0
+            if magnitudes is None or (before.manifest.count + len(packed)) * self.manifest.bits > MOST_MAGNITUDE_BYTES:
+                self._database.forget_magnitudes()
+            kept = magnitudes if self._database.keeps_magnitudes else None
             for start in range(0, len(packed), ENTRY_ROWS):
                 part = slice(start, start + ENTRY_ROWS)
                 if ids is not None and before.named is not None:
                     removed += self._drop(self._rows.replaced(ids[part], before.next_key))
-                self._append(keys[part], packed[part], _part(ids, part), _part(payloads, part), _part(previews, part))
+                values = (_part(given, part) for given in (ids, payloads, previews, kept))
+                self._append(keys[part], packed[part], *values)
             self._count(len(packed) - removed, next_key=before.next_key + len(packed), named=ids is not None)
         return keys
 
@@ -294,6 +316,17 @@ class Store:
         with self._database.reading():
             return self._database.digests()
 
+    def magnitudes(self, after_entry: int = 0) -> tuple[Keys, Magnitudes] | None:
+        """Return the keys of items in ascending order, and the magnitudes of their outputs; None if they are not kept.
+
+        Items that were removed may be among them. Those of the log's entries up to ``after_entry`` are left out.
+
+        Raises:
+            UserError: If some of them are damaged.
+        """
+        with self._database.reading():
+            return self._database.magnitudes(after_entry) if self._database.keeps_magnitudes else None
+
     def first_payloads(self, most: int) -> list[dict[str, Any]]:
         """Return the payloads of at most ``most`` items that have one, in the order of their keys."""
         with self._database.reading():
@@ -319,6 +352,7 @@ class Store:
         ids: Sequence[str] | None,
         payloads: Sequence[str] | None,
         previews: Sequence[bytes | None] | None,
+        magnitudes: Magnitudes | None,
     ) -> None:
         """Write one log entry and the rows that its items need."""
         if any(given is not None for given in (ids, payloads, previews)):
@@ -328,7 +362,7 @@ class Store:
             self._rows.write_previews(keys, previews)
         silo = self.manifest.silo
         digests = item_digests([silo] * len(ids), ids) if silo and ids is not None else None
-        self._database.append(keys, packed, digests)
+        self._database.append(keys, packed, digests, magnitudes)
 
     def _drop(self, keys: Keys) -> int:
         """Remove live keys, and return their number."""
@@ -356,5 +390,5 @@ def empty_index(backend: str, manifest: IndexManifest, *, threads: int = 1) -> I
     return created
 
 
-def _part(values: Sequence[Any] | None, part: slice) -> Any:  # noqa: ANN401  the type of the values
+def _part(values: Sequence[Any] | Magnitudes | None, part: slice) -> Any:  # noqa: ANN401  the type of the values
     return None if values is None else values[part]

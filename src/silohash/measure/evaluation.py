@@ -429,11 +429,7 @@ def trained_rows(run: Run) -> Rows:
 
 
 def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:
-    """Return the scores of a run's items, averaged over an ensemble, or None if its model has codes only.
-
-    Raises:
-        UserError: If a run of an ensemble has codes only, personal models or other items.
-    """
+    """Return the scores of a run's items, averaged over an ensemble, or None if its model has codes only."""
     runs = [run, *ensemble]
     for member in runs if ensemble else ():
         model = member.model

@@ -164,11 +164,7 @@ Rule: TypeAlias = LabelRule | PairRule
 
 
 def rules_of(archive: Archive, settings: EvaluateConfig) -> list[Rule]:
-    """Return the rules by which a run's measures judge, labels first.
-
-    Raises:
-        UserError: If the archive or the settings lack what a rule needs.
-    """
+    """Return the rules by which a run's measures judge, labels first, of an archive that has what they need."""
     kinds = {measure.by for measure in measures_of(archive, settings)}
     rules: list[Rule] = [LabelRule(archive, settings)] if "labels" in kinds else []
     across: dict[By, type[PairRule]] = {"pairs": PairRule, "scores": ScoreRule}
@@ -204,11 +200,7 @@ def remark_on_measures(archive: Archive, settings: EvaluateConfig) -> str:
 
 
 def check_measures(archive: Archive, names: Sequence[str]) -> None:
-    """Check measures that a user names for an archive, in place of those of the config.
-
-    Raises:
-        UserError: If one of them needs labels, and the archive does not have any.
-    """
+    """Check that an archive has the labels that measures need which a user names in place of those of the config."""
     for measure in map(Measure.parse, names):
         if measure.by == "labels" and archive.labels is None:
             raise LabelsNeeded(
@@ -262,11 +254,7 @@ def _without_pairs(archive: Archive) -> str:
 
 
 def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
-    """Return the tasks whose modalities the model encodes.
-
-    Raises:
-        UserError: If the model cannot perform any of the tasks.
-    """
+    """Return the tasks whose modalities the model encodes, at least one."""
     found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
         raise ModalityNeeded(
@@ -277,11 +265,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
 
 
 def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequence[int]) -> tuple[Rows, Rows]:
-    """Return the rows of the queries and of the database items that figures count: those with a label besides the ignored.
-
-    Raises:
-        UserError: If there are none.
-    """
+    """Return the rows of the queries and of the database items that figures count: with a label besides the ignored."""
     counted = np.full(len(archive), fill_value=True)
     if ignored:
         counted = np.asarray(np.delete(labels, ignored, axis=1).any(axis=1))
@@ -296,11 +280,7 @@ def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequ
 
 
 def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...]:
-    """Return the columns of the labels in ``ignore_labels``.
-
-    Raises:
-        UserError: If the archive does not have one of the labels.
-    """
+    """Return the columns of the labels in ``ignore_labels``, all of which the archive must have."""
     places = {canonical(name): place for place, name in enumerate(archive.label_names)}
     for name in settings.ignore_labels:
         if canonical(name) not in places:

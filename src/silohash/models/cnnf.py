@@ -28,13 +28,10 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.io import loadmat
-from scipy.io.matlab import matfile_version
 from torch import Tensor, nn
 from torch.nn import functional
 
 from silohash.base.errors import (
-    DamagedFile,
     MissingContent,
     MissingFile,
     NetworkChanged,
@@ -47,7 +44,8 @@ from silohash.base.errors import (
 )
 from silohash.base.files import digest_file, digest_json
 from silohash.base.types import Arrays, Modality
-from silohash.data.formats.matlab5_check import check_contents
+from silohash.data.formats.matlab import find_kind
+from silohash.data.formats.matlab5 import read_variables
 from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.features.network import Network
@@ -63,7 +61,6 @@ TRAINED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
 
 PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
 NORMALIZED_LAYERS = 2
-HDF5_VERSION = 2
 HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvNet.'
 
 
@@ -189,11 +186,7 @@ def build(about: Mapping[str, Any]) -> CNNF:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Return the published weights by their names in the network that `build` returns.
-
-    Raises:
-        UserError: If the file no longer exists, has changed since the settings were created, or is of another network.
-    """
+    """Return the published weights by their names in the network that `build` returns."""
     path = Path(about["source"])
     if not path.is_file() or digest_file(path) != about["digest"]:
         raise NetworkChanged(f"The weights in {path} changed while the run was prepared. Run the command again.")
@@ -208,9 +201,6 @@ def load_cnnf(
 
     The normalization ``lrn`` is that of `local_response`. The orientation ``legacy-port`` is for pictures whose width and
     height are swapped, as in some community data files. The default network to fill is a new one of full size.
-
-    Raises:
-        UserError: If the file is missing, damaged, incomplete, or of another network.
     """
     found = read_weights(path, orientation)
     filled = CNNF(lrn=lrn) if net is None else net
@@ -273,7 +263,7 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
 class _Struct:
     """A MATLAB struct, with its fields by name."""
 
-    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  anything that scipy reads
+    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  any value of a MATLAB file
         found = np.asarray(value)
         if found.dtype.names is None or found.size != 1:
             raise WrongType(f"{called} is not a struct. {HINT}")
@@ -282,11 +272,7 @@ class _Struct:
         self.names: tuple[str, ...] = found.dtype.names
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Return a field.
-
-        Raises:
-            UserError: If there is no such field.
-        """
+        """Return a field, which must exist."""
         if name not in self.names:
             raise MissingContent(f'{self.called} does not have a field "{name}" but: {", ".join(self.names)}. {HINT}')
         return np.asarray(self._value[name])
@@ -304,17 +290,11 @@ class _Struct:
 def _open(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise MissingFile(f"The CNN-F weights {path} do not exist. {HINT}")
-    try:
-        if matfile_version(path, appendmat=False)[0] != HDF5_VERSION:
-            check_contents(path)
-        content = loadmat(path, struct_as_record=True, squeeze_me=False, appendmat=False)
-    except NotImplementedError as error:
+    if find_kind(path) != "v5":
         raise WrongKindOfFile(
             f"{path} is a MATLAB 7.3 file, which is not the published format of these weights. {HINT}"
-        ) from error
-    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
-        raise DamagedFile(f"{path} cannot be read as a MATLAB file ({error}). {HINT}") from error
-    return {name: value for name, value in content.items() if not name.startswith("__")}
+        )
+    return read_variables(path)
 
 
 def _check_kind(path: Path, layers: list[_Struct]) -> None:

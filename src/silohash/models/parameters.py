@@ -30,10 +30,7 @@ def params_of(model: nn.Module) -> Arrays:
 
 
 def shared_arrays(model: nn.Module) -> Arrays:
-    """Return a model's parameters and buffers as arrays that share its memory where possible.
-
-    They follow the model's further training.
-    """
+    """Return a model's parameters and buffers as arrays that share its memory where possible, and follow its training."""
     return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
 
 
@@ -194,10 +191,7 @@ class OptimizerPool:
 
 
 def _continues(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
-    """Return whether an optimizer is that of the parameters and can start again from zeros.
-
-    SGD cannot: its first momentum is the gradient.
-    """
+    """Return whether an optimizer has these parameters and can start from zeros, unlike SGD's first momentum."""
     trained = optimizer.parameters
     same = len(trained) == len(parameters) and all(map(operator.is_, trained, parameters))
     return same and optimizer.kind != "sgd"

@@ -40,11 +40,7 @@ class TowerSpec:
     layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the numbers, which can come from a damaged file.
-
-        Raises:
-            ValueError: If a size is not positive, the dropout is not a probability below 1, or the scale is not finite.
-        """
+        """Check the numbers, which can come from a damaged file, and raise `ValueError` if one of them is impossible."""
         if min(self.hidden, *self.shape, *self.layers) < 1:
             sizes = f"hidden is {self.hidden}, layers are {self.layers} and shape is {self.shape}"
             raise ValueError(f"{sizes}, and sizes are at least 1")

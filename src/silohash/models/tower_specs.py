@@ -45,16 +45,11 @@ def tower_spec(
     backbone: Mapping[str, Any],
     network: Mapping[str, Any] | None = None,
 ) -> TowerSpec:
-    """Return the specification of the tower for a modality's vectors.
+    """Return the specification of the tower for a modality's vectors, which its fitted featurizer makes.
 
-    Args:
-        modality: The modality.
-        featurizer: Its featurizer, fitted.
-        widths: Widths of the tower's layers, from its input to its feature layer; at least one.
-        dropout: Dropout probability on the feature layer.
-        backbone: The table of a published network (`silohash.models.backbones.network_settings`); empty for a tower that
-            is trained from scratch.
-        network: The settings of that network if another machine has read its files, or None to read them here.
+    Widths are those of the tower's layers, from its input to its feature layer; at least one. The backbone is the table of a
+    published network (`silohash.models.backbones.network_settings`); empty for a tower that is trained from scratch. Its
+    settings are given as the ``network`` if another machine has read its files.
 
     Raises:
         UserError: If the vectors require a published network and none is configured, its files do not match, or the tower

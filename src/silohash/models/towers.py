@@ -229,10 +229,7 @@ class OutputAdapter(Protocol):
 
 
 class Adapted(nn.Module):
-    """A model whose outputs pass through a federated method's `adapt_outputs`.
-
-    The extras are what the server sends beside the parameters.
-    """
+    """A model whose outputs pass through a federated method's `adapt_outputs`, with the extras that the server sends."""
 
     def __init__(self, model: nn.Module, method: OutputAdapter, extras: ReadArrays) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ from silohash.features.base import Featurizer
 from silohash.features.text import BagOfWords
 from silohash.features.truncation import truncation_remark
 from silohash.index.base import FIELDS, IndexManifest
+from silohash.index.config import read_index_config
 from silohash.index.copies import follow_indexes
 from silohash.index.listing import note_indexed
 from silohash.index.preview import make_preview
@@ -82,9 +83,9 @@ def index_run(
             if archive is not None:
                 check_labels(run, archive, encoder)
                 _check_items(run, archive, rows, encodable)
-            stored = set((fields or {}).get(silo, FIELDS))
+            stored = (fields or {}).get(silo, FIELDS)
             with folder_beside(run.index_folder / silo, private=True) as folder:
-                held = _index_silo(silo, folder, encoder, items, encodable, set(stored))
+                held = _index_silo(silo, folder, encoder, items, encodable, stored)
                 if run.model.record.spec.scores_pairs:
                     _write_nodes(folder, encoder, items, encodable)
                 _note_pictures(folder, items, stored, None if archive is not None else run.config.data.path)
@@ -212,14 +213,21 @@ def _parts(
 
 
 def _index_silo(
-    silo: str, folder: Path, encoder: Encoder, items: Archive, encodable: Mapping[Modality, Rows], stored: set[str]
+    silo: str,
+    folder: Path,
+    encoder: Encoder,
+    items: Archive,
+    encodable: Mapping[Modality, Rows],
+    stored: Collection[str],
 ) -> list[Modality]:
     """Write the index of each modality of which an item gets a code, and return these modalities."""
-    held: list[Modality] = []
+    held, stored = list[Modality](), {*stored}
+    outputs = read_index_config(folder.parent.parent).outputs
     for modality, present in encodable.items():
         if len(present):
             manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
-            _index(folder / f"{modality}.sqlite", manifest, encoder, items, present, stored)
+            with Store.create(folder / f"{modality}.sqlite", manifest, magnitudes=outputs) as store:
+                _index(store, encoder, items, present, stored)
             stored.discard("preview")
             held.append(modality)
     return held
@@ -241,14 +249,11 @@ def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_p
         PictureSource.of(files.folder, data_path).write(folder)
 
 
-def _index(
-    path: Path, manifest: IndexManifest, encoder: Encoder, archive: Archive, rows: Rows, fields: Collection[str]
-) -> None:
-    with Store.create(path, manifest) as store:
-        for start in range(0, len(rows), BLOCK_ROWS):
-            block = rows[start : start + BLOCK_ROWS]
-            codes = encoder.codes(archive, block, manifest.modality)
-            store.add_codes(codes, *shown_of(archive, block, fields))
+def _index(store: Store, encoder: Encoder, archive: Archive, rows: Rows, fields: Collection[str]) -> None:
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        codes = encoder.codes(archive, block, store.manifest.modality)
+        store.add_codes(codes, *shown_of(archive, block, fields))
 
 
 def shown_of(

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
+from math import sqrt
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from silohash.base.types import modalities_of
 from silohash.index.server import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
+from silohash.search.order import COSINE_STEPS
 from silohash.search.requests import (
     Answer,
     Code,
@@ -185,12 +187,13 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
-    optional = (hits.ids if column is None else column for column in (hits.scores, hits.order_values))
+    sometimes = (hits.scores, hits.order_values, hits.cosines)
+    optional = (hits.ids if column is None else column for column in sometimes)
     columns = (hits.distances, hits.silos, hits.payloads, hits.found, *optional)
     if {len(hits), *map(len, columns)} != {len(hits)}:
         return "It answered with columns of unequal length."
-    if len(hits) > query.reach:
-        return f"It answered with {len(hits):,} hits when {query.reach:,} were requested."
+    if len(hits) > query.most_hits:
+        return f"It answered with {len(hits):,} hits when {query.most_hits:,} were requested."
     if len(set(hits.ids)) < len(hits):
         return "It answered with the same item twice."
     modalities = modalities_of(query.target)
@@ -218,7 +221,7 @@ def _flaw_of_distances(query: Query, hits: Hits) -> str:
         return "It answered with a negative distance or number of items left out."
     if hits.order_values is not None and (flaw := _flaw_of_order_values(query, hits, hits.order_values)):
         return flaw
-    return "" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores)
+    return _flaw_of_cosines(query, hits) or ("" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores))
 
 
 def _flaw_of_order_values(query: Query, hits: Hits, values: tuple[int, ...]) -> str:
@@ -229,6 +232,22 @@ def _flaw_of_order_values(query: Query, hits: Hits, values: tuple[int, ...]) -> 
         return "It answered with order values that are not in ascending order at a distance."
     highest = int(query.magnitudes.sum(dtype=np.int64))
     return f"It answered with an order value above {highest}." if max(values, default=0) > highest else ""
+
+
+def _flaw_of_cosines(query: Query, hits: Hits) -> str:
+    """Return what is wrong with cosines, which the order values of the same items limit (Cauchy and Schwarz)."""
+    if hits.cosines is None:
+        return ""
+    if query.magnitudes is None or hits.order_values is None or hits.scores is not None:
+        return (
+            "It answered with cosines of outputs, although it was not sent magnitudes or tells nothing that they limit."
+        )
+    total = int((query.magnitudes.astype(np.int64) ** 2).sum())
+    for distance, value, cosine in zip(hits.known_distances, hits.order_values, hits.cosines, strict=True):
+        agreeing = max(0.0, 1 - value * value / max(distance * total, 1))
+        if cosine is None or cosine > COSINE_STEPS * (1 + sqrt(agreeing)) + 1:
+            return "It answered with a cosine of outputs that is impossible at the stated distance."
+    return ""
 
 
 def _flaw_of_scores(query: Query, hits: Hits, scores: tuple[float, ...]) -> str:

@@ -97,7 +97,7 @@ class Distances:
 def _page(query: Query, hits: Hits, modality: Modality) -> dict[str, _Stated]:
     """Return what hits state of the codes of a modality, by the ids of the items."""
     code, step = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits
-    wanted, most = modalities_of(query.target), min(query.reach, MOST_REMEMBERED)
+    wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
     return {
         name: (code, distance // step * step, step - 1)
         for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False)

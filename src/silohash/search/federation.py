@@ -406,8 +406,8 @@ def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[
 
 def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:
     """Return the known words of captions, with the number of captions that hold each."""
-    counts = Counter(word for caption in captions for word in set(featurizer.rule.words(caption)))
-    return Counter({word: count for word, count in counts.items() if featurizer.knows(word)})
+    counts = Counter(pair for caption in captions for pair in set(featurizer.rule.pairs(caption)))
+    return Counter({word: count for (word, term), count in counts.items() if featurizer.knows(term)})
 
 
 def offer(words: QueryWords, known: Counter[str]) -> str:

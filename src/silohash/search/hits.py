@@ -47,6 +47,7 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
+from silohash.search.order import window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Released
 from silohash.search.table import as_html, as_text
@@ -63,8 +64,8 @@ CANDIDATES = 100
 
 _NUMBERS = ("k", "offset", "radius_bits", "candidates")
 
-COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values")
-"""The attributes of `Hits` with one value per hit. The last four may be missing."""
+COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values", "cosines")
+"""The attributes of `Hits` with one value per hit. The last five may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -183,6 +184,16 @@ class Query(SearchOptions):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
 
+    @property
+    def window(self) -> int:
+        """The number of nearest items that are ordered by outputs; 0 without the query's magnitudes."""
+        return 0 if self.magnitudes is None else window_of(self.k)
+
+    @property
+    def most_hits(self) -> int:
+        """The largest number of hits in the answer of a silo."""
+        return max(self.reach, self.window)
+
     def with_key(self, tie_key: bytes) -> Query:
         """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
         # `dataclasses.replace` would check all values again, for each query.
@@ -219,14 +230,14 @@ class Hit(Released):
 class Hits:
     """Search results in order, with what they leave out. Results of one silo and of several silos have the same form.
 
-    Items are ordered by distance, by score if their silos scored them, or by rank if silos use different models. A result
-    can be iterated over and indexed, which gives `Hit` objects. It prints as a table, and a notebook shows it with its
-    previews.
+    Items are ordered by distance, by outputs if all silos with hits know those of their items, by score if their silos
+    scored them, or by rank if silos use different models. A result can be iterated over and indexed, which gives `Hit`
+    objects. It prints as a table, and a notebook shows it with its previews.
 
     Attributes:
         ids: Ids of the items within their silos.
-        distances: Distances in bits, in ascending order unless there are scores or ranks; None for the hits of a silo that
-            releases ranks only.
+        distances: Distances in bits, in ascending order unless there are scores, ranks or merged cosines; None for the hits
+            of a silo that releases ranks only.
         silos: Name of the silo that holds each item.
         payloads: What the silo released of each item.
         found_by: For each item, the modalities whose code is at the item's distance; empty if this is not known.
@@ -241,6 +252,9 @@ class Hits:
         scores: The score of each item, in descending order; None if silos compared codes only.
         order_values: For each item, what orders it among those at its distance or rank, in ascending order. Silos tell it to
             a hub, which does not pass it on. None if only a keyed hash orders them.
+        cosines: For each item, the cosine of its outputs and the query's (`output_cosines`). Merged results are ordered by
+            them, descending, and have None for the items beyond the window and where the hub does not tell. The items of a
+            silo are ordered by distance all the same, and those that cannot reach the page have an empty payload.
         step_bits: The silo rounded the distances to the middle of steps of this many bits, beginning at 0.
         edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
@@ -262,6 +276,7 @@ class Hits:
     ranks: Annotated[tuple[int, ...] | None, Unsent] = None
     scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
     order_values: Annotated[tuple[Count, ...] | None, Sometimes] = None
+    cosines: Annotated[tuple[Count | None, ...] | None, Sometimes] = None
     step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
     edition: Annotated[Text, Sometimes] = field(default="", compare=False)
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
@@ -300,9 +315,12 @@ class Hits:
 
     @property
     def places(self) -> Sequence[float]:
-        """The values that order the hits, ascending: ranks, scores with the opposite sign, or distances."""
+        """The values that order the hits, ascending: ranks, cosines or scores with the opposite sign, or distances."""
         if self.ranks is not None:
             return self.ranks
+        if self.cosines is not None:
+            near = zip(self.known_distances, self.cosines, strict=True)
+            return [distance if cosine is None else -1 - cosine for distance, cosine in near]
         if self.scores is not None:
             return [-score for score in self.scores]
         return self.known_distances if self.has_distances else range(1, len(self) + 1)
@@ -343,10 +361,12 @@ class Hits:
         return bool(self.model_digests)
 
     @property
-    def order(self) -> Literal["distance", "score", "rank"]:
-        """What orders the hits."""
+    def order(self) -> Literal["distance", "outputs", "score", "rank"]:
+        """What orders the hits of a merged result."""
         if self.ranks is not None:
             return "rank"
+        if self.cosines is not None:
+            return "outputs"
         return "distance" if self.scores is None else "score"
 
     @property

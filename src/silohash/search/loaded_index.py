@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import cached_property
 from secrets import token_hex
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -20,7 +21,7 @@ from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Store
-from silohash.search.order import magnitude_sums
+from silohash.search.order import magnitude_sums, output_cosines
 
 
 @runtime_checkable
@@ -45,11 +46,19 @@ class LoadedIndex:
     """Hold the codes, keys and digests of one modality of a silo's items.
 
     An item takes one byte per eight bits of code, 8 bytes for its key and 8 bytes for its digest. If many queries follow,
-    its id, payload and labels are in memory, too (`silohash.index.items.KeptRows`).
+    its id, payload and labels are in memory, too (`silohash.index.items.KeptRows`), and if outputs order items, one byte per
+    bit.
     """
 
     def __init__(
-        self, silo: str, store: Store, backend: Backend, *, prepared: bool = False, former: LoadedIndex | None = None
+        self,
+        silo: str,
+        store: Store,
+        backend: Backend,
+        *,
+        prepared: bool = False,
+        outputs: bool = False,
+        former: LoadedIndex | None = None,
     ) -> None:
         """Load the index of a store.
 
@@ -59,6 +68,7 @@ class LoadedIndex:
             backend: Index backend, as in `load_index`.
             prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and the ids,
                 payloads and labels of all items are read into memory, if they fit (`Store.kept_rows`).
+            outputs: Whether to load the magnitudes of the items' outputs, if the store keeps them.
             former: The same index before its store changed. What it has loaded is not read again, and it can be searched
                 meanwhile.
 
@@ -82,7 +92,9 @@ class LoadedIndex:
         self._keys = self.index.keys
         self._first = int(self._keys[0]) if len(self._keys) else 0
         self._gapless = not len(self._keys) or int(self._keys[-1]) - self._first == len(self._keys) - 1
-        self._digests = self._all_digests(None if changed is None else former)
+        known = None if changed is None else former
+        self._digests = self._all_digests(known)
+        self._magnitudes = self._all_magnitudes(known, wanted=outputs)
         self._label_keys: dict[str, Keys] | None = None
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
@@ -144,8 +156,8 @@ class LoadedIndex:
             UserError: If the index does not have an item with this id.
         """
         keys = self.store.keys_of([name])
-        if keys[0] >= 0 and isinstance(self.index, _Readable):
-            return np.asarray(self.index.words(keys)[0])
+        if keys[0] >= 0 and self._codes is not None:
+            return np.asarray(self._codes.words(keys)[0])
         return np.asarray(self.store.words([name])[0])
 
     def order_values(self, keys: Keys, words: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64] | None:
@@ -153,13 +165,31 @@ class LoadedIndex:
 
         Returns None if the codes are on a server, from which they are not read.
         """
-        if not isinstance(self.index, _Readable):
-            return None
-        return magnitude_sums(self.index.words(keys), words, magnitudes)
+        return None if self._codes is None else magnitude_sums(self._codes.words(keys), words, magnitudes)
+
+    @cached_property
+    def _codes(self) -> _Readable | None:
+        """The index, if it returns codes. A search does not wait for this check, which takes long."""
+        return self.index if isinstance(self.index, _Readable) else None
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether the outputs of all items are known."""
+        return self._magnitudes is not None
+
+    def cosines(self, keys: Keys, words: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
+        """Return the cosines of a query's outputs with those of the items with some keys (`output_cosines`), ``(n,)``."""
+        assert self._magnitudes is not None  # noqa: S101  see `has_outputs`
+        assert self._codes is not None  # noqa: S101
+        return output_cosines(self._codes.words(keys), self._magnitudes[self._rows_of(keys)], words, magnitudes)
 
     def digests(self, keys: Keys) -> Digests:
         """Return the digests of (silo, id) of the items with some keys, ``(n,)``, as `item_digests`."""
-        return np.asarray(self._digests[keys - self._first if self._gapless else np.searchsorted(self._keys, keys)])
+        return np.asarray(self._digests[self._rows_of(keys)])
+
+    def _rows_of(self, keys: Keys) -> npt.NDArray[np.int64]:
+        """Return the positions of live keys among all keys."""
+        return keys - self._first if self._gapless else np.searchsorted(self._keys, keys)
 
     def keys_with(self, label: str) -> Keys:
         """Return the keys of the items with a label. The labels of all items are read once."""
@@ -202,6 +232,27 @@ class LoadedIndex:
         index.add(changes.keys, from_bytes(changes.packed, index.bits))
         index.remove(changes.removed)
         return index if len(index) == changes.total else None
+
+    def _all_magnitudes(self, former: LoadedIndex | None, *, wanted: bool) -> Magnitudes | None:
+        """Return the magnitudes of all items, ``(n, bits)``: those known before a change, and those in the store.
+
+        Returns None if they are not wanted, the store does not keep them, or the codes are on a server.
+        """
+        if not wanted or self._codes is None:
+            return None
+        parts, first = [], 0
+        if former is not None and former._magnitudes is not None:
+            parts, first = [(former._keys, former._magnitudes)], former._version[1]
+        stored = self.store.magnitudes(first)
+        if stored is None:
+            return None
+        found = np.empty((len(self._keys), self.index.bits), np.uint8)
+        missing = np.ones(len(found), bool)
+        for keys, values in [*parts, stored]:
+            places, there = positions(keys, self._keys)
+            found[there] = values[places[there]]
+            missing &= ~there
+        return None if missing.any() else found
 
     def _all_digests(self, former: LoadedIndex | None) -> Digests:
         """Return the digests of all items: those known before a change, else those in the store, else those of their ids."""

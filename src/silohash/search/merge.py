@@ -5,6 +5,10 @@ hash of silo and id). The order value is the sum of the query's magnitudes over 
 (`order.magnitude_sums`). The items of a silo that does not tell it get the expected one. The first ``offset + k`` of all
 items are among those, and merging finds them. No silo takes precedence among items at the same distance.
 
+If all silos with hits know the outputs of their items, each answers with at least the first w items instead, and with their
+cosines (`order.output_cosines`). The first w of all items are ordered by their cosines after the merge (`by_cosine`). Where
+this window ends, and thus the order, does not depend on how items are divided among silos.
+
 Distances between codes of different models are not comparable. If silos use different models, rank replaces distance:
 one plus the number of items of the same silo that are strictly nearer. Of the two usual definitions of rank, this one can
 be computed from a silo's nearest items alone, regardless of how many items at the same distance are left out. Equal ranks
@@ -35,7 +39,7 @@ from typing import NamedTuple
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
 from silohash.search.hits import Hits, Query, Reason, silent
-from silohash.search.order import expected_sums, question_key, tie_order
+from silohash.search.order import expected_sums, question_key, sort_keys
 from silohash.search.requests import Answer, Refusal
 
 WAITING = Reason("It has not answered yet.", "late")
@@ -68,8 +72,9 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         pools = _pools(parts)
         parts = [_ranked(part, pools) for part in parts]
     joined = _joined(parts, digests, by_rank=by_rank)
-    order = _order(joined, key, k)
-    places = joined.places
+    # The cosines of silos' answers order nothing until all answers are merged (`by_cosine`).
+    plain = replace(joined, cosines=None)
+    order, places = _order(plain, key, k), plain.places
     if joined.scores is not None:
         return joined.taken(order[:k], left_out={})
     if by_rank:
@@ -175,6 +180,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
         scores=_joined_scores(parts),
         order_values=_joined_values(parts),
+        cosines=_joined_cosines(parts),
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
     )
 
@@ -182,6 +188,12 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
 def _joined_values(parts: Sequence[Hits]) -> tuple[int, ...]:
     """Return the order values of all hits, which are 0 where there are none."""
     return tuple(chain.from_iterable(part.values for part in parts))
+
+
+def _joined_cosines(parts: Sequence[Hits]) -> tuple[int | None, ...] | None:
+    """Return the cosines of all hits, or None if some have none, because hits with and without are not comparable."""
+    known = [part.cosines for part in parts if len(part)]
+    return tuple(chain.from_iterable(cosines or () for cosines in known)) if known and None not in known else None
 
 
 def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
@@ -197,9 +209,10 @@ def _order(joined: Hits, key: bytes, k: int) -> list[int]:
     # Ids are hashed for the order among equals, which hits beyond the place of the k-th do not need.
     cut = sorted(places)[k - 1] if k < len(places) else None
     near = [p for p, place in enumerate(places) if cut is None or place <= cut]
-    equals = tie_order([silos[p] for p in near], [ids[p] for p in near], key).tolist()
-    found = ((places[p], values[p], equal, silos[p], ids[p], p) for p, equal in zip(near, equals, strict=True))
-    return [p for *_, p in sorted(found)]
+    keys = sort_keys(
+        [places[p] for p in near], [values[p] for p in near], [silos[p] for p in near], [ids[p] for p in near], key
+    )
+    return [p for _, p in sorted(zip(keys, near, strict=True))]
 
 
 def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int, int]:
@@ -267,9 +280,29 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
     parts += [_with_order_values(answer, queries[silo]) for silo, answer in hits.items()]
     first = next(iter(queries.values()))
     by_rank = len({query.model_digest for query in queries.values()}) > 1
+    by_outputs = first.window and not by_rank and _joined_cosines(parts) is not None
     # The page is cut after the merge, because the first hits of all silos may be of one silo.
-    merged = replace(merge(parts, k=first.reach, key=key, by_rank=by_rank), order_values=None)
+    merged = merge(parts, k=first.most_hits if by_outputs else first.reach, key=key, by_rank=by_rank)
+    merged = by_cosine(merged, first.window, first.reach) if by_outputs else replace(merged, cosines=None)
+    merged = replace(merged, order_values=None)
     return merged.page(first.offset) if first.offset else merged
+
+
+def by_cosine(merged: Hits, window: int, k: int) -> Hits:
+    """Return the first k hits of a merged result, whose first ``window`` hits are ordered by cosines instead of distances.
+
+    Hits with the same cosine keep their order, and are counted if some are left out.
+    """
+    cosines = [cosine for cosine in (merged.cosines or ())[:window] if cosine is not None]
+    order = sorted(range(len(cosines)), key=lambda place: -cosines[place])
+    outside = range(len(cosines), len(merged))
+    known = replace(merged, cosines=(*cosines, *(None for _ in outside)))
+    left_out = merged.left_out
+    if 0 < k < len(cosines):
+        last = cosines[order[k - 1]]
+        count = sum(cosines[place] == last for place in order[k:])
+        left_out = {-1 - last: count} if count else {}
+    return known.taken([*order, *outside][:k], left_out=left_out)
 
 
 def _with_order_values(hits: Hits, query: Query) -> Hits:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from silohash.index.base import Distances, Keys
 from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
-from silohash.search.order import first_places
+from silohash.search.order import first_places, possible_first
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -38,6 +38,8 @@ NO_KEY = -1
 
 VALUE_BITS = 17
 """Lowest bits of a place, which hold the order value: at most 256 magnitudes of 255. The others hold the distance."""
+
+T = TypeVar("T")
 
 _Places: TypeAlias = npt.NDArray[np.int64]
 
@@ -52,11 +54,14 @@ class NearItems:
             code at its distance.
         order_values: For each item, what orders it among those at its distance (`magnitude_sums`); None if only the keyed
             hash does.
+        cosines: For each item, the largest cosine of the query's outputs with those of its codes at its distance; None if
+            outputs do not order the items.
     """
 
     distances_bits: Sequence[int]
     keys: Mapping[Modality, Sequence[int]]
     order_values: tuple[int, ...] | None = None
+    cosines: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -72,9 +77,39 @@ class NearItems:
 
     def taken(self, places: Sequence[int]) -> NearItems:
         """Return the items at the given places, in the given order."""
-        keys = {modality: [column[place] for place in places] for modality, column in self.keys.items()}
-        values = None if self.order_values is None else tuple(self.order_values[place] for place in places)
-        return NearItems([self.distances_bits[place] for place in places], keys, values)
+        keys = {modality: taken(column, places) for modality, column in self.keys.items()}
+        columns = (None if column is None else taken(column, places) for column in (self.order_values, self.cosines))
+        return NearItems(taken(self.distances_bits, places), keys, *columns)
+
+    def shown(self, k: int) -> Sequence[int]:
+        """Return the positions of the items that may be among the first k after the merge."""
+        return range(len(self)) if self.cosines is None else possible_first(self.cosines, k)
+
+
+def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
+    """Return the values at some places."""
+    return tuple([values[place] for place in places])
+
+
+def items_to_merge(
+    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, radius_bits: int | None, *, step_bits: int, most: int
+) -> tuple[NearItems, dict[int, int]]:
+    """Return the items that a silo answers with: at least the k of `nearest_items`, and at most ``most``.
+
+    If outputs order items, they are those of the query's window, with their cosines. The window over all silos is among the
+    windows of each. The other arguments and the result are as in `nearest_items`.
+    """
+    window = min(query.window, most) if all(loaded.has_outputs for loaded in indexes.values()) else 0
+    items, left_out = nearest_items(indexes, query, max(k, window), radius_bits, step_bits=step_bits)
+    if not window or query.magnitudes is None:
+        return items, left_out
+    cosines = np.zeros(len(items), np.int64)
+    for modality, loaded in indexes.items():
+        keys = np.array(items.keys[modality], np.int64)
+        there = np.flatnonzero(keys != NO_KEY)
+        found = loaded.cosines(keys[there], query.words, query.magnitudes)
+        cosines[there] = np.maximum(cosines[there], found)
+    return replace(items, cosines=tuple(cosines.tolist())), left_out
 
 
 def nearest_items(

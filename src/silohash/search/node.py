@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,15 +22,13 @@ from silohash.index.store import Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import LoadedIndex
-from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
-from silohash.search.policy import CONTENT_REFUSED, MEASURED, SIMILAR_REFUSED, Approvals, Policy, Quota
+from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, items_to_merge, nearest_items, taken
+from silohash.search.policy import CONTENT_REFUSED, SIMILAR_REFUSED, Approvals, Policy, Quota
 from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
     from silohash.run.model.matcher import Matcher
-
-T = TypeVar("T")
 
 QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
@@ -88,13 +86,18 @@ class SiloNode:
             try:
                 if self._ledger is not None:
                     store.noise = self._ledger.noise(store.manifest.bits, self.policy, in_memory=self._in_memory)
-                self._loaded[modality] = LoadedIndex(name, store, backend, prepared=prepared)
+                self._loaded[modality] = self._index_of(store)
             except UserError as error:
                 self._unusable[modality] = str(error)
 
     @property
     def _in_memory(self) -> bool:
         return isinstance(self._backend, str) or self._backend.in_memory
+
+    def _index_of(self, store: Store, former: LoadedIndex | None = None) -> LoadedIndex:
+        """Load the index of a store. The exceptions are those of `LoadedIndex`."""
+        outputs = self.policy.orders_by_outputs
+        return LoadedIndex(self.name, store, self._backend, prepared=self._prepared, outputs=outputs, former=former)
 
     def warm_up(self) -> bool:
         """Run the loops of an index once, and return whether there was an index with items.
@@ -182,9 +185,7 @@ class SiloNode:
             with self._reloading:
                 former = self._loaded[modality]
                 if former.outdated():
-                    self._loaded[modality] = LoadedIndex(
-                        self.name, former.store, self._backend, prepared=self._prepared, former=former
-                    )
+                    self._loaded[modality] = self._index_of(former.store, former)
         return self._loaded[modality]
 
     def indexes(
@@ -380,7 +381,7 @@ class SiloNode:
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
-        if self._ignores_magnitudes(query):
+        if not self.policy.orders_by_outputs_of(query.source):
             query = query.without_magnitudes()
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
@@ -388,7 +389,9 @@ class SiloNode:
         items, scores, refusal = self._scored(indexes, query, k) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            items, left_out = nearest_items(indexes, query, k, radius_bits, step_bits=step_bits)
+            items, left_out = items_to_merge(
+                indexes, query, k, radius_bits, step_bits=step_bits, most=self.policy.max_results
+            )
         reasons = [*reasons, *refusal]
         if len(items) < k or k == self.policy.max_results:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
@@ -396,18 +399,20 @@ class SiloNode:
         kept = self._approved(ids)
         if len(kept) < len(ids):
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
-            items, ids, payloads = items.taken(kept), _taken(ids, kept), _taken(payloads, kept)
-            scores = None if scores is None else _taken(scores, kept)
+            items, ids, payloads = items.taken(kept), taken(ids, kept), taken(payloads, kept)
+            scores = None if scores is None else taken(scores, kept)
+        shown = items.shown(k)
         if query.previews:
-            self._add_previews(ids, payloads)
+            self._add_previews(taken(ids, shown), taken(payloads, shown))
         limits = " ".join(reasons)
         return Hits(
             ids=tuple(ids),
             distances=tuple(items.distances_bits),
             silos=(self.name,) * len(items),
-            payloads=self._released_parts(payloads),
+            payloads=self._released_parts(payloads, shown),
             found_by=items.found_by,
             order_values=items.order_values,
+            cosines=items.cosines,
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
@@ -416,10 +421,6 @@ class SiloNode:
             edition=self._edition(indexes),
             alterations=self._alterations,
         )
-
-    def _ignores_magnitudes(self, query: Query) -> bool:
-        """Return whether a query has magnitudes that must not order items."""
-        return query.magnitudes is not None and not (self.policy.orders_by_outputs and query.source in MEASURED)
 
     def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""
@@ -477,10 +478,13 @@ class SiloNode:
                 ids[place], payloads[place] = name, payload
         return ids, payloads
 
-    def _released_parts(self, payloads: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-        """Return the part of each payload that may be released, which usually is all of it."""
-        released = self._released
-        return tuple([payload if payload.keys() <= released else self.policy.released(payload) for payload in payloads])
+    def _released_parts(self, payloads: Sequence[dict[str, Any]], shown: Sequence[int]) -> tuple[dict[str, Any], ...]:
+        """Return the part of each payload that may be released, which usually is all of it, and none of those not shown."""
+        released, parts = self._released, [dict[str, Any]()] * len(payloads)
+        for place in shown:
+            payload = payloads[place]
+            parts[place] = payload if payload.keys() <= released else self.policy.released(payload)
+        return tuple(parts)
 
     def _add_previews(self, ids: Sequence[str], payloads: Sequence[dict[str, Any]]) -> None:
         """Add the previews to the payloads of items, if the policy releases them."""
@@ -492,8 +496,3 @@ class SiloNode:
         for name, payload in zip(ids, payloads, strict=True):
             if name in previews:
                 payload["preview"] = preview_url(previews[name])
-
-
-def _taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
-    """Return the values at some places."""
-    return tuple(values[place] for place in places)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from heapq import heappush, heappushpop
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,12 @@ from silohash.index.digests import PERSON, Digests, item_digests
 
 _BITS_OF_BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype(np.int64)
 """``(8, 256)``, the bits of each value of a byte."""
+
+COSINE_STEPS = 1 << 15
+"""Number of steps of a cosine from 0 to 1."""
+
+WINDOW, MOST_WINDOW = 100, 1000
+"""Least and largest number of nearest items that are ordered by outputs."""
 
 _SHIFT = np.uint64(32)
 _FACTORS = (np.uint64(0xBEA225F9EB34556D), np.uint64(0x9E3779B97F4A7C15))
@@ -72,6 +79,53 @@ def magnitude_sums(words: Words, query: Words, magnitudes: Magnitudes) -> npt.ND
     return sums
 
 
+def output_cosines(
+    words: Words, magnitudes: Magnitudes, query: Words, query_magnitudes: Magnitudes
+) -> npt.NDArray[np.int64]:
+    """Return the cosine of each item's outputs with the query's, ``(n,)``, from 0 for -1 to twice `COSINE_STEPS` for 1.
+
+    The sums are exact, and the root, the quotient and its rounding are the same on every machine. A cosine does not depend
+    on the scale of the outputs, so it is comparable across silos.
+
+    Args:
+        words: ``(n, W)`` packed codes, which are the signs of the items' outputs.
+        magnitudes: ``(n, bits)`` magnitudes of the items' outputs.
+        query: ``(W,)`` packed code.
+        query_magnitudes: ``(bits,)`` magnitudes of the query's outputs.
+
+    Example:
+        >>> codes, magnitudes = np.array([[0b0], [0b1]], np.uint16), np.array([[3, 4] + [0] * 6] * 2, np.uint8)
+        >>> output_cosines(codes, magnitudes, codes[0], magnitudes[0]) - COSINE_STEPS  # 1 and 7 / 25
+        array([32768,  9175])
+    """
+    differing = np.ascontiguousarray(words ^ query).view(np.uint8)
+    differs = np.unpackbits(differing, axis=1, count=len(query_magnitudes), bitorder="little").astype(bool)
+    own, asked = magnitudes.astype(np.int64), query_magnitudes.astype(np.int64)
+    products = own * asked
+    sums = products.sum(axis=1) - 2 * np.where(differs, products, 0).sum(axis=1)
+    lengths = np.sqrt(np.maximum((own * own).sum(axis=1) * (asked * asked).sum(), 1))
+    return np.asarray(np.rint(sums / lengths * COSINE_STEPS).astype(np.int64) + COSINE_STEPS)
+
+
+def window_of(k: int) -> int:
+    """Return how many of the nearest items are ordered by outputs, for a page of k hits."""
+    return max(WINDOW, min(4 * k, MOST_WINDOW))
+
+
+def possible_first(cosines: Sequence[int], k: int) -> list[int]:
+    """Return the positions of the items, given from near to far, that may be among the first k by their cosines.
+
+    An item cannot if k of those before it have a cosine that is as large, wherever the window ends.
+    """
+    largest: list[int] = []
+    found = []
+    for position, cosine in enumerate(cosines):
+        if len(largest) < k or cosine > largest[0]:
+            found.append(position)
+            (heappush if len(largest) < k else heappushpop)(largest, cosine)
+    return found
+
+
 def expected_sums(distances: Sequence[int], magnitudes: Magnitudes) -> tuple[int, ...]:
     """Return the mean of `magnitude_sums` over all codes at each distance, for items whose silo does not tell theirs."""
     total = int(magnitudes.sum(dtype=np.int64))
@@ -102,6 +156,13 @@ def tie_order(silos: Sequence[str], ids: Sequence[str], key: bytes) -> Digests:
         False
     """
     return keyed_order(item_digests(silos, ids), key)
+
+
+def sort_keys(
+    places: Sequence[float], values: Sequence[int], silos: Sequence[str], ids: Sequence[str], key: bytes
+) -> list[tuple[float, int, int, str, str]]:
+    """Return what orders items everywhere: place, order value, and keyed hash of silo and id. Smaller keys come first."""
+    return [*zip(places, values, tie_order(silos, ids, key).tolist(), silos, ids, strict=True)]
 
 
 def question_key(secret: bytes, words: Iterable[npt.NDArray[np.unsignedinteger]]) -> bytes:

@@ -87,7 +87,8 @@ def notes(hits: Hits) -> list[str]:
     if hits.unread is not None:
         found.append(str(hits.unread))
     if hits.ties_at_cut:
-        last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
+        last = f"rank {hits.places[-1]}" if not hits.comparable else f"{hits.places[-1]} bits"
+        last = "the place of the last one" if hits.places[-1] < 0 else last
         found.append(f"Not shown: {hits.ties_at_cut:,} more at {last}. Increase k to see more.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]

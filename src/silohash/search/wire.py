@@ -395,7 +395,7 @@ class WireBus:
     def _checked(self, silo: str, request: Request, content: bytes) -> Answer | Reason:
         """Return the answer of a silo to a request, or the reason for not using it."""
         try:
-            hits = request.reach if isinstance(request, Query) else 1
+            hits = request.most_hits if isinstance(request, Query) else 1
             if has_too_many_values(content, None if isinstance(request, StatusRequest) else hits):
                 raise UnreadableMessage("Its answer does not have the expected form (it has too many values).")
             answer = decode_answer(content, silo)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import nn
 
 from silohash.base import seeds
 from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES
 from silohash.features.device import autocast
 from silohash.features.nodes.regions import BOX
 from silohash.methods.federated.base import FederatedMethod, SiloContext
@@ -35,7 +36,6 @@ from silohash.testing.check import Check, require, require_finite, require_tower
 from silohash.testing.federated import federated_method_checks
 from silohash.testing.inputs import (
     BITS,
-    BOTH,
     LACKING,
     LACKING_NODES,
     NODE_WIDTH,
@@ -64,9 +64,6 @@ ABOVE_RANDOM_CODES = 1.2
 
 GRADIENT_METHODS = ("fedcafe", "fedhap", "fedprox", "fedridge", "compose")
 
-Fitted: TypeAlias = Callable[..., nn.Module]
-"""Fits a model to the pairs of a silo."""
-
 ABOVE_CHANCE = 3
 """Least ratio of the recall of a trained model to that of random scores. Most methods reach 10."""
 LEARNING_WIDTH = 64
@@ -84,6 +81,11 @@ class Subject:
     def scores_pairs(self) -> bool:
         """Whether the method scores pairs, so that it needs regions and words."""
         return bool(self.kind.traits.scores_pairs)
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether the method is trained by gradient steps."""
+        return not issubclass(self.kind, ClosedForm)
 
     def method(self) -> LocalMethod:
         """Return a new instance of the method."""
@@ -118,46 +120,45 @@ class Subject:
 def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[Check]:
     """Return the checks of a local method, from the table of silohash or an entry point of an installed package.
 
-    Those of a method without gradient steps are `closed_form_checks`. With a federated method, there are also checks that
-    train with it, unless the local method scores pairs.
+    With a federated method, there are also checks that train with it, unless the local method scores pairs or is trained
+    without gradient steps.
 
     Raises:
         UserError: If there is no such method, or it cannot be imported.
     """
     kind = LOCAL_METHODS.resolve(name)
+    checks = [
+        Check(f"{name}-{preset}-{check}", run)
+        for preset, values in kind.presets.items()
+        for check, run in _checks_of(Subject(kind, values)).items()
+    ]
     if issubclass(kind, ClosedForm):
-        return closed_form_checks(name)
-    checks = []
-    for preset, values in kind.presets.items():
-        subject = Subject(kind, values)
-        found: dict[str, Callable[[], None]] = {
-            **{check: partial(run, subject) for check, run in SHARED.items()},
-            **(_pair_checks(subject) if subject.scores_pairs else _tower_checks(subject)),
-        }
-        checks += [Check(f"{name}-{preset}-{check}", run) for check, run in found.items()]
+        return [*checks, *_federated_checks(name, kind)]
     if kind.traits.scores_pairs:
         return checks
     checks.append(Check(f"{name}-returns-float32", partial(_returns_float32, name)))
     return [*checks, *(federated_method_checks(federated, local=name) if federated is not None else ())]
 
 
-def _tower_checks(subject: Subject) -> dict[str, Callable[[], None]]:
-    """Return the checks of methods that train towers."""
-    return {
-        **over_items("learns", partial(_learns, subject)),
-        **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in LACKING},
-        **{f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in ("image", "text")},
-        "names-its-terms-and-moves-every-parameter": partial(_names_terms, subject),
+def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
+    """Return the checks of a method with the parameters of a preset, by their names."""
+    cases = LACKING_NODES if subject.scores_pairs else LACKING
+    found: dict[str, Callable[[], None]] = {
+        "is-deterministic": partial(_is_deterministic, subject),
+        **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in cases},
     }
-
-
-def _pair_checks(subject: Subject) -> dict[str, Callable[[], None]]:
-    """Return the checks of methods that score pairs."""
-    return {
+    if not subject.scores_pairs:
+        found |= {f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in MODALITIES}
+    if not subject.takes_steps:
+        return found | over_items("hashes", partial(_hashes, subject))
+    found["resets-its-state"] = partial(_resets_state, subject)
+    if not subject.scores_pairs:
+        learns = over_items("learns", partial(_learns, subject))
+        return found | learns | {"names-its-terms-and-moves-every-parameter": partial(_names_terms, subject)}
+    return found | {
         "learns": partial(_learns_pairs, subject),
         "ignores-padding": partial(_ignores_padding, subject),
         "scores-one-pair-as-many": partial(_scores_one, subject),
-        **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in LACKING_NODES},
         "moves-every-parameter": partial(_moves, subject),
     }
 
@@ -192,6 +193,10 @@ def _is_deterministic(subject: Subject) -> None:
         same_arrays(first.update.params, second.update.params), "Two trainings with one seed give other parameters."
     )
     require(first.terms == second.terms, "Two trainings with one seed give other terms.")
+    wrong = [name for name, array in first.update.params.items() if array.dtype == np.float64]
+    require(not wrong, f"{', '.join(wrong)} should be float32.")
+    if not subject.takes_steps:
+        return
     other, _ = subject.trained(subject.data(40), epochs=2, seed=1)
     require(not same_arrays(first.update.params, other.update.params), "The parameters do not depend on the seed.")
 
@@ -203,7 +208,7 @@ def _stays_finite(subject: Subject, case: str) -> None:
     require_finite(result.terms, "The term")
     gradients = {name: p.grad for name, p in context.model.named_parameters() if p.grad is not None}
     # Without two pairs in a batch there is no wrong partner, so scores of pairs may have no gradient.
-    require(bool(gradients) or subject.scores_pairs, "No parameter has a gradient.")
+    require(bool(gradients) or subject.scores_pairs or not subject.takes_steps, "No parameter has a gradient.")
     require_finite(gradients, "The gradient of")
 
 
@@ -223,13 +228,6 @@ def _resets_state(subject: Subject) -> None:
     require(same_arrays(first, second), "init_state gives other buffers when it is called again.")
     require_finite(first, "The buffer")
     require(states[0].kept.keys() == {"own/x"}, "init_state changes what the federated method keeps.")
-
-
-SHARED: Mapping[str, Callable[[Subject], None]] = {
-    "is-deterministic": _is_deterministic,
-    "resets-its-state": _resets_state,
-}
-"""Checks of all methods with gradient steps."""
 
 
 def _require_steps(method: LocalMethod, model: nn.Module) -> None:
@@ -304,25 +302,6 @@ def _scores_one(subject: Subject) -> None:
         require(apart < TOLERANCE, f"Other items change the score of a pair by {apart:.2g}.")
 
 
-def closed_form_checks(name: str) -> list[Check]:
-    """Return the checks of a local method without gradient steps."""
-    kind = LOCAL_METHODS.resolve(name)
-    checks = []
-    for preset, values in kind.presets.items():
-        built, made = partial(_built, kind, dict(values)), partial(_fitted, kind, dict(values))
-        found: dict[str, Callable[[], None]] = {
-            **over_items("hashes", partial(_hashes, made)),
-            "is-deterministic": partial(_fits_deterministically, made),
-            **{f"stays-finite-{case.replace(' ', '-')}": partial(_fits_finite, made, case) for case in LACKING},
-            **{
-                f"leaves-the-{m}-tower-without-{m}s": partial(_fits_one_tower, built, made, m)
-                for m in ("image", "text")
-            },
-        }
-        checks += [Check(f"{name}-{preset}-{check}", run) for check, run in found.items()]
-    return [*checks, *_federated_checks(name, kind)]
-
-
 def _federated_checks(name: str, kind: Any) -> list[Check]:  # noqa: ANN401  a class of the family
     """Return the checks of a method together with federated methods."""
     trained = ("centralized", "local", *(("fedavg",) if kind.traits.codes_comparable else ()))
@@ -334,46 +313,13 @@ def _federated_checks(name: str, kind: Any) -> list[Check]:  # noqa: ANN401  a c
     ]
 
 
-def _built(kind: Any, values: dict[str, Any], *, held: Held = BOTH, seed: int = 0) -> nn.Module:  # noqa: ANN401
-    """Return the model of a method before the training."""
-    with seeds.torch_globally(seed, "weights"):
-        model: nn.Module = kind(kind.Params(**values)).build(model_spec(held=held), BITS)
-    return model
-
-
-def _fitted(kind: Any, values: dict[str, Any], data: SiloData, *, held: Held = BOTH) -> nn.Module:  # noqa: ANN401
-    """Return a model that a method fitted to the pairs of a silo."""
-    model = _built(kind, values, held=held)
-    with seeds.torch_globally(0, "training"):
-        figures = kind(kind.Params(**values)).fit(model, data)
-    require_finite(figures, "The figure")
-    require_finite(params_of(model), "The parameter")
-    return model
-
-
-def _hashes(made: Fitted, *, held: Held, single: bool) -> None:
+def _hashes(subject: Subject, *, held: Held, single: bool) -> None:
     """Check that codes of items that the method has not seen are clearly better than random ones."""
     data = silo_data(160, single=single, held=held)
     train, queries = data.take(torch.arange(120)), data.take(torch.arange(120, 160))
-    score, chance = validation_score(made(train, held=held), train, queries, BITS)
+    _, context = subject.trained(train, spec=model_spec(held=held))
+    score, chance = validation_score(context.model, train, queries, BITS)
     require(score > ABOVE_RANDOM_CODES * chance, f"mAP is {score:.3f}, and that of random codes is {chance:.3f}.")
-
-
-def _fits_deterministically(made: Fitted) -> None:
-    first, second = (params_of(made(silo_data(40))) for _ in range(2))
-    require(same_arrays(first, second), "Two trainings with one seed give other parameters.")
-    require(all(array.dtype == np.float32 for array in first.values()), "A parameter is not float32.")
-
-
-def _fits_finite(made: Fitted, case: str) -> None:
-    data = lacking(case)
-    for modality, outputs in outputs_of(made(data), data).items():
-        require_finite({modality: outputs.numpy()}, "The outputs for")
-
-
-def _fits_one_tower(built: Callable[[], nn.Module], made: Fitted, missing: str) -> None:
-    fitted = made(lacking("no pictures" if missing == "image" else "no texts"))
-    require_tower_stays(params_of(built()), params_of(fitted), missing)
 
 
 def _trains(name: str, federated: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from silohash.base import seeds
 from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of
 from silohash.run.events import Observer, RoundRecord
@@ -49,13 +48,6 @@ class Records(Observer):
         self.finished = True
 
 
-def first_state(inputs: Prepared, worker: Worker) -> RunState:
-    """Return the state before the first round."""
-    with seeds.torch_globally(inputs.config.seed, "server"):
-        server = inputs.resolved.federated.init_server(worker.model, inputs.info())
-    return RunState(round=0, server=worker.chain.start(server))
-
-
 def run_loop(
     inputs: Prepared,
     *observers: Observer,
@@ -81,6 +73,6 @@ def run_loop(
     )  # fmt: skip
     engine = InProcess(Wire(worker) if wire else worker)
     return run_rounds(
-        state or first_state(inputs, worker), engine=engine, settings=settings, observers=observers,
+        state or worker.first_state(), engine=engine, settings=settings, observers=observers,
         federated=inputs.resolved.federated,
     )  # fmt: skip

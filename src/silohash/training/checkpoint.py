@@ -63,9 +63,7 @@ class RunState:
     def with_score(self, score: float | None, *, final: bool = False) -> RunState:
         """Return the state with the last round as the best one, if its score is the highest so far or if it is final.
 
-        Args:
-            score: The validation score of the last round; None without validation.
-            final: Whether the round is deployed even if an earlier round has a higher score.
+        A final round is deployed even if an earlier one has a higher score. Without validation, there is no score.
         """
         if score is None or not (final or self.best_score is None or score > self.best_score):
             return self

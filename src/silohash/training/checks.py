@@ -113,10 +113,7 @@ def without_labels(registry: Registry) -> list[str]:
 def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:  # noqa: ARG001  as `Featurizer.statistics`
     """Return the sums that a silo shares under differential privacy, on which featurizers are fitted: those of no items.
 
-    Words are then weighed equally, and unknown words cannot be told from others.
-
-    Raises:
-        UserError: If the featurizer needs sums.
+    Words are then weighed equally, and unknown words cannot be told from others. Featurizers that need sums are refused.
     """
     _check_needs_none(featurizer)
     sums = featurizer.statistics(column, np.zeros(0, np.int64))

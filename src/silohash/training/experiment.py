@@ -61,7 +61,7 @@ from silohash.training.prepared import Prepared, fit_featurizers, prepare, remar
 from silohash.training.privacy.training import check_private_model
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.updates.encryption import SiloKey
-from silohash.training.updates.received import received_updates
+from silohash.training.updates.received import FOLDER, ReceivedUpdates
 from silohash.training.updates.sealed import broadcast_of, opened_state, run_digest
 from silohash.training.worker import Worker, set_threads
 
@@ -177,11 +177,7 @@ NODE_FEATURES = (RegionFeatures, WordSequences)
 
 
 def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig) -> None:
-    """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes.
-
-    Raises:
-        UserError: If it takes something else.
-    """
+    """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes."""
     name, scores = resolved.config.local.name, resolved.local.traits.scores_pairs
     for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:
@@ -339,6 +335,7 @@ def train_rounds(
         known = read_json(recorded, dict[str, Any]).get("files", {}).get(VECTORS)
         remarks = (*remarks, install_word_vectors(worker.model, featurizers.get("text"), path, known))
     recipients = [JsonLines(run.rounds_path), *observers]
+    keeps = config.exchange.keep_updates and config.exchange.encryption is None
     settings = RoundSettings(
         rounds=config.federated.rounds,
         silos=[name for name, _, _ in prepared.silos],
@@ -352,9 +349,10 @@ def train_rounds(
         limits=limits,
         chain=worker.chain,
         announced=prepared.announced,
-        keep=received_updates(config, run.folder) if config.exchange.keep_updates else None,
+        keep=ReceivedUpdates(run.folder / FOLDER) if keeps else None,
     )
-    state = first_state(run, prepared, worker)
+    resumes = has_checkpoint(run.checkpoint)
+    state = load_checkpoint(run.checkpoint, config.digest()) if resumes else worker.first_state()
     for observer in recipients:
         observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
     progress = ProgressReporter(recipients)
@@ -395,20 +393,6 @@ def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
             return generator.integers(2, size=shape, dtype=np.int32)
         return generator.normal(size=shape).astype(np.float32)
     return np.asarray(prepared.arrays[modality][rows])
-
-
-def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
-    """Return the state that a run starts from: its checkpoint, or the server's initial state if it does not have one.
-
-    Raises:
-        UserError: If the checkpoint is damaged, or belongs to another config.
-    """
-    config = prepared.config
-    if has_checkpoint(run.checkpoint):
-        return load_checkpoint(run.checkpoint, config.digest())
-    with seeds.torch_globally(config.seed, "server"):
-        server = prepared.resolved.federated.init_server(worker.model, prepared.info())
-    return RunState(round=0, server=worker.chain.start(server))
 
 
 def deploy(

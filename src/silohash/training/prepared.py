@@ -373,7 +373,8 @@ def prepare(
     spec = model_spec(featurizers, resolved, len(archive.label_names), arrays, networks)
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
-    remarks += _remarks_on_bits(resolved, spec)
+    if isinstance(resolved.local, ClosedForm):
+        remarks = (*remarks, *resolved.local.remarks(spec, resolved.config.local.bits))
     fine_tuned = {} if networks else spec.networks
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
@@ -445,12 +446,6 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
     towers = towers_of_few_silos(settings.given_cap, rule, sizes, arrays) if federated.traits.averages else ()
     releases = {name: part.traits.release for name, part in federated.parts(settings.name).items()}
     return *unreleased_classes(releases, sizes, arrays), *towers
-
-
-def _remarks_on_bits(resolved: ResolvedConfig, spec: ModelSpec) -> tuple[str, ...]:
-    """Return what a method without gradient steps remarks on the code length, as sentences."""
-    local = resolved.local
-    return tuple(local.remarks(spec, resolved.config.local.bits)) if isinstance(local, ClosedForm) else ()
 
 
 def remarks_on(prepared: Prepared, featurizers: Mapping[Modality, Featurizer]) -> list[str]:

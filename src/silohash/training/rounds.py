@@ -22,8 +22,7 @@ from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
+from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloResult
 from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
 from silohash.training.updates.bounds import Announced
 from silohash.training.updates.chain import DIRECT, Chain, next_server
@@ -339,7 +338,7 @@ def participants(settings: RoundSettings, round: int, key: np.ndarray | None = N
     They are drawn with the server's secret, if it has one, so that nobody else can predict them, and otherwise from the
     seed.
     """
-    count = max(1, round_half_up(settings.fraction * len(settings.silos)))
+    count = max(1, math.floor(settings.fraction * len(settings.silos) + 0.5))
     if count >= len(settings.silos):
         return list(range(len(settings.silos)))
     if key is None:
@@ -347,11 +346,6 @@ def participants(settings: RoundSettings, round: int, key: np.ndarray | None = N
     else:
         generator = seeds.secret_generator(key.tobytes(), "participants", round=round)
     return sorted(int(silo) for silo in generator.choice(len(settings.silos), size=count, replace=False))
-
-
-def round_half_up(value: float) -> int:
-    """Round to the nearest whole number. Halves are rounded up."""
-    return math.floor(value + 0.5)
 
 
 def validation_scores(

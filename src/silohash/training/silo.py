@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from silohash.base import seeds
 from silohash.base.types import MODALITIES, Arrays, Outputs, PairBatch, Phase, ReadArrays, Step, Terms
 from silohash.features.device import autocast
-from silohash.methods.federated.base import FederatedMethod, SiloContext
+from silohash.methods.federated.base import FederatedMethod, SiloContext, sums_alone
 from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
@@ -29,18 +29,61 @@ from silohash.models.parameters import Optimizer, OptimizerPool, params_of, shar
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
-from silohash.training.kept_optimizers import keep, kept_optimizers, restore
 from silohash.training.privacy.budget import sampling
 from silohash.training.privacy.training import PrivateRound, PrivateSteps
 
 EpochDone: TypeAlias = Callable[[int, int], None]
 """A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
 
-Gradients: TypeAlias = PrivateRound
-"""What the gradients of a silo's round are computed with, in place of batches."""
-
 TRAINED = "trained"
 """Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
+
+PREFIX = "optimizer"
+"""Prefix of the tensors that a silo keeps of its optimizers."""
+
+KeptOptimizers: TypeAlias = dict[str, tuple[Optimizer, Mapping[str, nn.Parameter]]]
+"""Optimizers with their named parameters, by the prefix of what a silo keeps of each."""
+
+
+def kept_optimizers(
+    phase: Phase,
+    context: SiloContext,
+    steps: Sequence[Step],
+    optimizers: Mapping[str, Optimizer],
+    auxiliary: Optimizer | None,
+) -> KeptOptimizers:
+    """Return the optimizers of a phase, each once: those of its steps, by name, and that of the auxiliary networks."""
+    found: KeptOptimizers = {}
+    for step in {step.parameters: step for step in reversed(steps)}.values():
+        found[f"{PREFIX}/{phase.name}/{step.name}"] = optimizers[step.name], trained_by(phase.model, step)
+    if auxiliary is not None:
+        of_networks = {f"{n}.{name}": p for n, net in context.auxiliary.items() for name, p in net.named_parameters()}
+        found[f"{PREFIX}/{phase.name}/auxiliary networks"] = auxiliary, of_networks
+    return found
+
+
+def restore_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
+    """Give optimizers the state that the silo keeps of them."""
+    for prefix, (optimizer, parameters) in kept.items():
+        states: dict[str, list[Tensor]] = {}
+        for key, value in sorted(context.kept_tensors(prefix).items()):
+            states.setdefault(key.rpartition("/")[0], []).append(value)
+        optimizer.state.update((parameters[name], state) for name, state in states.items())
+
+
+def keep_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
+    """Keep the state of optimizers for the silo's next round."""
+    for prefix, (optimizer, parameters) in kept.items():
+        context.keep(prefix, state_of(optimizer, parameters))
+
+
+def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return the state of an optimizer as tensors ``parameter/number``. A parameter without steps does not have any."""
+    return {
+        f"{parameter}/{number}": value
+        for parameter, trained in parameters.items()
+        for number, value in enumerate(optimizer.state.get(trained, ()))
+    }
 
 
 @dataclass
@@ -67,7 +110,7 @@ def train_silo(
     config: RunConfig,
     epoch_done: EpochDone = lambda epoch, epochs: None,
     optimizers: OptimizerPool | None = None,
-    gradients: Gradients | None = None,
+    gradients: PrivateRound | None = None,
 ) -> SiloResult:
     """Train one silo for one round, and return the update for the server and the figures of the round.
 
@@ -82,15 +125,18 @@ def train_silo(
         for phase in phases if len(context.data) else []:
             if phase.begin is not None:
                 phase.begin()
-            counted = partial(_count_epoch, epoch_done, finished, epochs)
+            counted = partial(lambda before, epoch: epoch_done(before + epoch, epochs), finished)
             if gradients is not None:
                 _run_private_epochs(phase, context, federated, config, counted, gradients)
+            elif isinstance(context.local, ClosedForm):
+                means = context.local.fit(phase.model, rows_of(phase, context.data))
+                counted(phase.epochs)
             else:
-                means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
+                means = _run_epochs(phase, context, federated, config, counted, optimizers or OptimizerPool())
             finished += phase.epochs
-            context.mean_loss = means.pop("loss", float("nan"))
+            context.means["loss"] = means.pop("loss", float("nan"))
         statistics = federated.statistics(context)
-        update = _statistics(context, statistics) if statistics else _update(context, federated)
+        update = _update(context, federated) if not statistics else sums_alone(context, statistics, kind="statistics")
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(
         silo=context.silo,
@@ -115,7 +161,7 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
             tensor.copy_(torch.from_numpy(array))
     steps = f"{TRAINED}/steps/"
     context.steps_taken = {name.removeprefix(steps): int(stored[name]) for name in stored if name.startswith(steps)}
-    context.mean_loss = float(stored[f"{TRAINED}/loss"])
+    context.means["loss"] = float(stored[f"{TRAINED}/loss"])
     with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
         update = _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
@@ -127,44 +173,12 @@ def _update(context: SiloContext, federated: FederatedMethod) -> Message:
     return with_sums(federated.update(context), federated, context)
 
 
-def _statistics(context: SiloContext, statistics: Arrays) -> Message:
-    """Return the message with the silo's statistics, for the optional first exchange."""
-    return Message(
-        kind="statistics", sender=context.data.name, round=context.round, sums=statistics,
-        counts={"items": len(context.data)},
-    )  # fmt: skip
-
-
 def _trained(context: SiloContext) -> Arrays:
     """Return the results of the training that `finish_silo` needs, as arrays that the silo stores until then."""
     trained = {f"model/{name}": array for name, array in shared_arrays(context.model).items()}
     trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
     trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
     return {f"{TRAINED}/{name}": array for name, array in trained.items()}
-
-
-def _count_epoch(epoch_done: EpochDone, finished: int, epochs: int, epoch: int) -> None:
-    """Report an epoch of a phase that follows ``finished`` epochs of earlier phases."""
-    epoch_done(finished + epoch, epochs)
-
-
-def _run_phase(
-    phase: Phase,
-    context: SiloContext,
-    federated: FederatedMethod,
-    config: RunConfig,
-    epoch_done: Callable[[int], None],
-    pool: OptimizerPool,
-) -> dict[str, float]:
-    """Train one phase, and return the means of the loss and its terms in the last epoch.
-
-    A method without gradient steps fits the model in place of the epochs.
-    """
-    if not isinstance(context.local, ClosedForm):
-        return _run_epochs(phase, context, federated, config, epoch_done, pool)
-    figures = context.local.fit(phase.model, rows_of(phase, context.data))
-    epoch_done(phase.epochs)
-    return figures
 
 
 def _run_epochs(
@@ -186,13 +200,14 @@ def _run_epochs(
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
     kept = None
     if settings.optimizer_state == "keep":
-        restore(kept := kept_optimizers(phase, context, steps, optimizers, auxiliary_optimizer), context)
+        restore_optimizers(kept := kept_optimizers(phase, context, steps, optimizers, auxiliary_optimizer), context)
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
     means = _Means()
     rules = context.local.traits.epochs
     for epoch in range(phase.epochs):
+        context.state.epochs = context.round * context.epochs + epoch
         means = _Means()
         if epoch and rules.fresh_optimizers:
             optimizers = new_optimizers()
@@ -213,7 +228,7 @@ def _run_epochs(
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
     if kept is not None:
-        keep(kept, context)
+        keep_optimizers(kept, context)
     return means.values()
 
 
@@ -256,8 +271,7 @@ def _run_private_epochs(
 ) -> None:
     """Train the epochs of a phase on noisy sums of clipped gradients of random samples.
 
-    The steps of the local method train different parameters (`Traits.record_terms`), so that one
-    step on the sum of their terms takes their place.
+    The steps of the local method train different parameters (`Traits.record_terms`), so one step takes their place.
     """
     settings, model, data = config.train, phase.model.train(), context.data
     adapted = Adapted(model, federated.adapter, context.payload.extras)
@@ -287,10 +301,7 @@ def _optimizers(
     make: Callable[[list[nn.Parameter]], Optimizer],
     rate: float,
 ) -> dict[str, Optimizer]:
-    """Return the optimizer of each step, by the step's name, with the state of a new one.
-
-    Steps that train the same parameters share their optimizer.
-    """
+    """Return the optimizer of each step, by its name, like a new one. Steps that train the same parameters share it."""
     made: dict[tuple[str, ...], Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
@@ -308,9 +319,7 @@ def _auxiliary_optimizer(context: SiloContext, rate: float) -> Optimizer | None:
 def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBatch], PairBatch]]:
     """Return the pairs that the local method sees in a phase, and a function that renumbers the rows of a batch to match.
 
-    Args:
-        phase: The phase. If it hides other rows, the local method sees only the phase's rows, in ascending order.
-        data: The silo's training pairs.
+    They are a silo's training pairs, or only the phase's rows, in ascending order, if the phase hides the others.
     """
     if phase.rows is None or not phase.hides_other_rows:
         return data, lambda batch: batch
@@ -394,12 +403,8 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: in
     later steps count more; with a proximal term, they count less. Adam's step length depends on how the gradients vary.
     Each of its steps counts 1, as under a constant gradient.
 
-    Args:
-        settings: The settings of the optimizer.
-        steps: Number of steps.
-        pull: The learning rate times the weight of a proximal term, which is the share of the distance that each step
-            moves back.
-        restarts: Number of times that the optimizer starts with a new state, evenly over the steps.
+    The ``pull`` is the learning rate times the weight of a proximal term, which is the share of the distance that each step
+    moves back. ``restarts`` is how often the optimizer starts with a new state, evenly over the steps.
 
     Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm
         of a_i.
@@ -423,14 +428,6 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: in
     return -number.item()
 
 
-def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
-    """Return the state of a silo, given the arrays that it stored.
-
-    Those of its training are not part of it.
-    """
-    return SiloState(kept={name: torch.from_numpy(np.array(a)).to(device) for name, a in lasting(kept).items()})
-
-
 def lasting(stored: ReadArrays) -> Arrays:
     """Return what a silo stores for its next round, without what it stores only until the statistics are merged."""
     return {name: stored[name] for name in stored if not name.startswith(f"{TRAINED}/")}
@@ -444,14 +441,12 @@ def make_context(
     local: LocalMethod,
     data: SiloData,
     initial: Arrays | None = None,
-    validation_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
     """Return the context that the method's hooks receive for one silo in one round."""
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds, config.federated.local_epochs)
     restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1
-    state = silo_state(task.kept, data.has_image.device)
-    state.epochs_before = broadcast.round * config.federated.local_epochs
+    kept = {name: torch.from_numpy(np.array(a)).to(data.has_image.device) for name, a in lasting(task.kept).items()}
     return SiloContext(
         silo=task.silo,
         round=broadcast.round,
@@ -460,10 +455,9 @@ def make_context(
         model=model,
         local=local,
         data=data,
-        state=state,
+        state=SiloState(kept=kept, epochs=broadcast.round * config.federated.local_epochs),
         payload=broadcast,
         generator=seeds.torch_generator(config.seed, "method", silo=task.silo, round=broadcast.round),
         step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight, restarts=restarts),
         initial=params_of(model) if initial is None else initial,
-        validation_score=validation_score,
     )

@@ -11,8 +11,7 @@ from silohash.methods.federated.folding import Collection, Folded
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask, TaskKind
+from silohash.training.engines.port import Absence, Answer, Attendance, SiloResult, SiloTask, TaskKind
 from silohash.training.silo import lasting
 from silohash.training.updates.chain import DIRECT, Chain
 from silohash.training.updates.compression import reference
@@ -44,11 +43,8 @@ class StatisticsExchange:
     def completed(self, results: Iterable[SiloResult]) -> Iterator[SiloResult]:
         """Yield the results of a round, with the final updates of the silos that wait for merged statistics.
 
-        A silo that does not finish its round is left out.
-
-        Args:
-            results: Results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits. The
-                other silos have finished. They are yielded as they arrive until a silo waits.
+        A silo that does not finish its round is left out. Silos whose updates are of the kind ``statistics`` wait. The
+        results of the others are yielded as they arrive until a silo waits.
         """
         held: list[SiloResult] = []
         for result in results:

@@ -29,11 +29,13 @@ from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import TrainConfig
 from silohash.run.model.scores import match_score, paired_rows
+from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
 from silohash.training.prepared import Prepared
-from silohash.training.silo import EpochDone, Gradients, finish_silo, make_context, train_silo
+from silohash.training.privacy.training import PrivateRound
+from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
 
 
 class Worker:
@@ -63,7 +65,7 @@ class Worker:
         """
         return self.chain.do(task, self._do)
 
-    def _do(self, task: SiloTask, gradients: Gradients | None = None) -> SiloResult:
+    def _do(self, task: SiloTask, gradients: PrivateRound | None = None) -> SiloResult:
         """Carry out a task as the federated method knows it, with other gradients than those of batches if given."""
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
@@ -85,6 +87,12 @@ class Worker:
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return SiloResult(task.silo, model)
+
+    def first_state(self) -> RunState:
+        """Return the state before the first round, as the server makes it."""
+        with seeds.torch_globally(self.config.seed, "server"):
+            server = self.federated.init_server(self.model, self.prepared.info())
+        return RunState(round=0, server=self.chain.start(server))
 
     @cached_property
     def _shared(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from silohash.base.errors import SettingNeeded, UnknownName
-from silohash.evaluate.kinds import RecallSum, cutoff_of, kind_of
+from silohash.evaluate.kinds import RECALL_SUM, cutoff_of, kind_of
 from silohash.evaluate.measures import Measure
 
 
@@ -21,5 +21,5 @@ def test_a_measure_without_a_cutoff_has_none_to_give() -> None:
 
 
 def test_a_sum_of_recalls_keeps_the_conventions() -> None:
-    parts = RecallSum().parts(Measure.parse("RSum[by=pairs,ties=worst]"))
+    parts = RECALL_SUM.parts(Measure.parse("RSum[by=pairs,ties=worst]"))
     assert list(map(str, parts)) == [f"R@{k}[by=pairs,ties=worst]" for k in (1, 5, 10)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.analysis import WORDS
+from silohash.base.analysis import WORDS, Analysis
 from silohash.base.errors import (
     ArchiveUnsuitable,
     MissingFile,
@@ -145,6 +145,14 @@ def test_texts_with_a_known_word(bag):
     assert fitted(bag).has_known_word(texts, np.array([4, 0])).tolist() == [True, False]
 
 
+def test_words_of_a_query_are_named_as_they_are_written():
+    english = WordRule(analysis=Analysis(languages=("en",)))
+    bag = BagOfWords(rule=english)
+    texts = np.array(["two boats", "a harbor"])
+    words = bag.fitted(bag.statistics(texts, np.arange(2))).query_words("Airplanes over a boat, airplane, boats")
+    assert (words.known, words.unknown) == (("boat",), ("airplanes", "over"))
+
+
 def test_a_given_vocabulary_is_known_before_it_is_fitted():
     assert BagOfWords(weighting="count", vocabulary=("zebra",)).query_words("zebra quagga").unknown == ("quagga",)
 
@@ -203,7 +211,7 @@ def test_the_counts_that_come_with_the_real_data(shared_data, name, column, rule
 
 @pytest.mark.parametrize("least", [0, -1, 1.0, True, "2"])
 def test_the_least_number_of_texts_is_an_integer_of_at_least_1(least):
-    with pytest.raises(OutOfRange, match=r"\[features\] min_texts is .*; it must be an integer of at least 1"):
+    with pytest.raises(OutOfRange, match=r"\[features\] min_texts is .*at least 1"):
         BagOfWords(min_texts=least)
 
 

@@ -22,16 +22,23 @@ def words(count: int, seed: int = 0, bits: int = 64) -> npt.NDArray[np.uint64]:
     return pack(np.random.default_rng(seed).normal(size=(count, bits)))
 
 
+def magnitudes(count: int, seed: int = 0, bits: int = 64) -> npt.NDArray[np.uint8]:
+    """Return random magnitudes of outputs."""
+    return np.random.default_rng(seed).integers(0, 256, (count, bits)).astype(np.uint8)
+
+
 def names(count: int, prefix: str = "item") -> list[str]:
     """Return the ids of items."""
     return [f"{prefix}-{number}" for number in range(count)]
 
 
-def filled(path: Path, count: int = 50, silo: str = "") -> Path:
+def filled(path: Path, count: int = 50, silo: str = "", *, outputs: bool = False) -> Path:
     """Write a store of items with captions and previews, and return its path."""
-    with Store.create(path, replace(MANIFEST, silo=silo)) as store:
+    with Store.create(path, replace(MANIFEST, silo=silo), magnitudes=outputs) as store:
         captions = [json.dumps({"caption": name}) for name in names(count)]
-        store.add(names(count), words(count), captions, [b"\xff\xd8\xff"] * count)
+        store.add(
+            names(count), words(count), captions, [b"\xff\xd8\xff"] * count, magnitudes(count) if outputs else None
+        )
     return path
 
 

@@ -26,6 +26,9 @@ def test_the_choice_is_written_and_read(tmp_path: Path) -> None:
     write_index_config(tmp_path, config)
     assert (tmp_path / CONFIG).read_text() == 'engine = "pgvector"\nurl_env = "MY_URL"\napproximate = true\n'
     assert read_index_config(tmp_path) == config
+    write_index_config(tmp_path, IndexConfig(outputs=False))
+    assert (tmp_path / CONFIG).read_text() == 'engine = "flat"\noutputs = false\n'
+    assert not read_index_config(tmp_path).outputs
     write_index_config(tmp_path, IndexConfig())
     assert (tmp_path / CONFIG).read_text() == 'engine = "flat"\n'
 

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.base.errors import CopyMissing, DamagedFile, IndexDiffers, NotIndexed, SettingNeeded, UserError
 from silohash.index import SERVERS
-from silohash.index.config import IndexConfig, read_index_config
+from silohash.index.config import IndexConfig, read_index_config, write_index_config
 from silohash.index.copies import (
     copy_codes,
     copy_path,
@@ -192,6 +192,12 @@ def test_all_silos_move_and_return(run: Path, server: FakeServer) -> None:
     assert server.collections == {}
     assert created_copies(run / "index") == ()
     assert not list(run.glob("index/*/*.json"))
+
+
+def test_a_move_does_not_change_whether_outputs_are_kept(run: Path, server: FakeServer) -> None:
+    write_index_config(run, IndexConfig(outputs=False))
+    move_indexes(run, PGVECTOR)
+    assert read_index_config(run) == PGVECTOR.model_copy(update={"outputs": False})
 
 
 def test_an_interrupted_move_leaves_the_former_backend_and_is_repeated(run: Path, server: FakeServer) -> None:

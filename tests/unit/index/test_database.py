@@ -19,7 +19,7 @@ from silohash.index.database import checksum_of, row_checksum
 from silohash.index.digests import item_digests
 from silohash.index.store import Store
 from tests.read_only import python_on_read_only
-from tests.unit.index.stores import MANIFEST, filled, names, words
+from tests.unit.index.stores import MANIFEST, filled, magnitudes, names, words
 
 
 def test_missing_foreign_and_existing_files(path, tmp_path):
@@ -336,6 +336,39 @@ def test_items_without_ids_or_without_a_silo_have_no_digests(path):
     with Store(filled(path)) as store:
         assert not store._database.has_table("digests")
         assert [part.tolist() for part in store.digests()] == [[], []]
+
+
+def test_magnitudes_follow_their_items(path):
+    with Store(filled(path, 3, outputs=True)) as store:
+        store.add(["item-1", "new"], words(2, seed=1), magnitudes=magnitudes(2, seed=1))
+        expected = [*magnitudes(3).tolist(), *magnitudes(2, seed=1).tolist()]
+        assert [part.tolist() for part in store.magnitudes()] == [[0, 1, 2, 3, 4], expected]
+        assert [part.tolist() for part in store.magnitudes(after_entry=1)] == [[3, 4], expected[3:]]
+        store.remove(["item-0"])
+        store.compact()
+        kept = [expected[2], *expected[3:]]
+        assert [part.tolist() for part in store.magnitudes()] == [[2, 3, 4], kept]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE magnitudes SET checksum = checksum + 1",
+        "UPDATE magnitudes SET magnitudes = x'00'",
+        "UPDATE magnitudes SET magnitudes = 7",
+    ],
+)
+def test_damaged_magnitudes_are_refused(path, damage):
+    connection = sqlite3.connect(filled(path, 3, outputs=True))
+    connection.execute(damage)
+    connection.commit()
+    connection.close()
+    with Store(path) as store:
+        with pytest.raises(DamagedFile):
+            store.magnitudes()
+        with pytest.raises(DamagedFile):
+            store.compact()
+        assert len(store.load()) == 3
 
 
 def test_the_stamp_differs_after_every_change(path):

@@ -10,6 +10,7 @@ import pytest
 
 from silohash.base.errors import (
     DependencyMissing,
+    LengthsDiffer,
     MixedKinds,
     RepeatedValue,
     UnknownItem,
@@ -21,7 +22,7 @@ from silohash.index import store as module
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes, pack
 from silohash.index.store import Store
-from tests.unit.index.stores import MANIFEST, filled, names, words
+from tests.unit.index.stores import MANIFEST, filled, magnitudes, names, words
 
 
 def test_items_come_back_after_opening_again(path):
@@ -45,6 +46,27 @@ def test_an_id_that_is_there_is_replaced(path):
         assert index.search(words(50)[3:4], 1).distances[0, 0] > 0
         with pytest.raises(UnknownItem, match="3"):
             store.item_ids(np.array([3]))
+
+
+def test_a_file_keeps_the_magnitudes_of_all_items_or_of_none(path, tmp_path, monkeypatch):
+    with Store.create(tmp_path / "without.sqlite", MANIFEST) as store:
+        store.add(names(2), words(2), magnitudes=magnitudes(2))
+        assert store.magnitudes() is None
+    with Store(filled(path, 3, outputs=True)) as store:
+        with pytest.raises(LengthsDiffer):
+            store.add(["new"], words(1), magnitudes=magnitudes(2))
+        with pytest.raises(LengthsDiffer):
+            store.add(["new"], words(1), magnitudes=magnitudes(1).astype(np.int64))
+        assert len(store.magnitudes()[0]) == 3
+        store.add(["new"], words(1))
+        assert store.magnitudes() is None
+        store.add(["newer"], words(1), magnitudes=magnitudes(1))
+        assert store.magnitudes() is None
+    monkeypatch.setattr(module, "MOST_MAGNITUDE_BYTES", 64 * 4)
+    with Store(filled(tmp_path / "large.sqlite", 4, outputs=True)) as store:
+        assert len(store.magnitudes()[0]) == 4
+        store.add(["fifth"], words(1), magnitudes=magnitudes(1))
+        assert store.magnitudes() is None
 
 
 def test_removal_passes_over_the_unknown(path):

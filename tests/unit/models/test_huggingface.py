@@ -366,7 +366,7 @@ def test_a_value_of_the_other_modality(tmp_path: Path) -> None:
     network = frozen("image", model=str(backbones.vit(tmp_path / "vit")))
     with pytest.raises(QueryUnsuitable, match="text"):
         network.prepare(["a parrot"])
-    with pytest.raises(QueryUnsuitable, match="needs pictures, and this is a vector"):
+    with pytest.raises(QueryUnsuitable, match="not a picture"):
         network.prepare([np.zeros(3)])
 
 

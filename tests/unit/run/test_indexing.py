@@ -33,6 +33,7 @@ from silohash.features.base import Featurizer
 from silohash.features.given import GivenFeatures
 from silohash.features.text import BagOfWords
 from silohash.index.base import FIELDS
+from silohash.index.config import IndexConfig, write_index_config
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
@@ -153,6 +154,25 @@ def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: py
 
 
 @pytest.mark.whole_run
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_index_keeps_the_outputs_of_its_items(run: Run, kept: bool) -> None:
+    write_index_config(run.folder, IndexConfig(outputs=kept))
+    index_run(run)
+    silo = run.silo_names[0]
+    encoder = run.model.encoder()
+    for modality in MODALITIES:
+        with Store(run.index_folder / silo / f"{modality}.sqlite") as store:
+            found = store.magnitudes()
+            assert (found is not None) == kept
+            if found is not None:
+                names = store.item_ids(found[0])
+                rows = np.array([run.archive.ids.tolist().index(name) for name in names])
+                expected = encoder.codes(run.archive, rows, modality).magnitudes
+                assert expected is not None
+                assert len(rows) == len(store)
+                np.testing.assert_array_equal(found[1], expected)
+
+
 def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     many = np.arange(12_345)

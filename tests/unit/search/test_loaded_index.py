@@ -13,6 +13,7 @@ from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
 from silohash.index.store import Store
 from silohash.search.loaded_index import LoadedIndex
+from silohash.search.order import output_cosines
 
 
 @pytest.fixture
@@ -36,6 +37,28 @@ def test_labels_select_keys(store):
     assert loaded.keys_with("bird").tolist() == loaded.index.keys[[0, 2]].tolist()
     assert loaded.keys_with("car").tolist() == []
     assert loaded.keys_with("\u00a0bird\u200b").tolist() == loaded.keys_with("bird").tolist()
+
+
+def test_outputs_follow_the_changes_of_the_store(tmp_path, monkeypatch):
+    generator = np.random.default_rng(0)
+    words, magnitudes = generator.integers(0, 1 << 16, (9, 1)).astype(np.uint16), generator.integers(0, 256, (9, 16))
+    magnitudes = magnitudes.astype(np.uint8)
+    with Store.create(tmp_path / "image.sqlite", IndexManifest("m", 16, "image"), magnitudes=True) as store:
+        store.add([*"abcd"], words[:4], magnitudes=magnitudes[:4])
+        first = LoadedIndex("north", store, "flat", outputs=True)
+        assert not LoadedIndex("north", store, "flat").has_outputs
+        store.add([*"bef"], words[4:7], magnitudes=magnitudes[4:7])
+        store.remove(["a"])
+        read = []
+        monkeypatch.setattr(store, "magnitudes", lambda first: read.append(first) or Store.magnitudes(store, first))
+        changed = LoadedIndex("north", store, "flat", outputs=True, former=first)
+        assert read == [1], "what is in memory is not read again"
+        rows = [2, 3, 4, 5, 6]
+        for loaded in (changed, LoadedIndex("north", store, "flat", outputs=True)):
+            found = loaded.cosines(loaded.index.keys, words[0], magnitudes[0])
+            assert found.tolist() == output_cosines(words[rows], magnitudes[rows], words[0], magnitudes[0]).tolist()
+        store.add(["g"], words[7:8])
+        assert not LoadedIndex("north", store, "flat", outputs=True, former=changed).has_outputs
 
 
 def test_a_change_of_the_store_is_noticed(store):

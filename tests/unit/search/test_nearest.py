@@ -113,7 +113,7 @@ def test_items_keep_a_key_per_side_and_can_be_chosen_from():
     items = NearItems([0, 1, 2], {"image": [NO_KEY, 4, 6], "text": [5, NO_KEY, 7]})
     assert len(items) == 3
     assert items.found_by == (("text",), ("image",), ("image", "text"))
-    assert items.taken([2, 0]) == NearItems([2, 0], {"image": [6, NO_KEY], "text": [7, 5]})
+    assert items.taken([2, 0]) == NearItems((2, 0), {"image": (6, NO_KEY), "text": (7, 5)})
     assert items.taken([]).found_by == ()
     assert NearItems([3], {"text": [8]}).found_by == (("text",),)
 
@@ -219,7 +219,7 @@ def test_scores_that_are_not_finite_are_refused():
 def test_items_with_equal_scores_keep_the_order_of_their_codes():
     near = NearItems([1, 2, 3], {"image": [4, 6, 5]})
     items, scores = best_items(ByKey(factor=0.0), asked(), "image", near, 2)
-    assert items.keys["image"] == [4, 6]
+    assert items.keys["image"] == (4, 6)
     assert scores == (0.0, 0.0)
 
 

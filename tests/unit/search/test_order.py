@@ -9,7 +9,18 @@ import pytest
 
 from silohash.index.codes import pack, unpack
 from silohash.index.digests import PERSON
-from silohash.search.order import expected_sums, first_places, keyed_order, magnitude_sums, question_key, tie_order
+from silohash.search.order import (
+    COSINE_STEPS,
+    expected_sums,
+    first_places,
+    keyed_order,
+    magnitude_sums,
+    output_cosines,
+    possible_first,
+    question_key,
+    tie_order,
+    window_of,
+)
 
 MASK = (1 << 64) - 1
 
@@ -67,6 +78,33 @@ def test_magnitudes_are_summed_over_the_differing_bits(bits):
     assert magnitude_sums(words, words[0], magnitudes).tolist() == plain
     mean = [round(bits * 255 * d / bits) for d in (0, 1, bits)]
     assert expected_sums([0, 1, bits], np.full(bits, 255, np.uint8)) == tuple(mean)
+
+
+@pytest.mark.parametrize("bits", [8, 12, 32, 65, 256])
+def test_cosines_are_those_of_the_outputs(bits):
+    generator = np.random.default_rng(bits)
+    words, magnitudes = pack(generator.normal(size=(50, bits))), generator.integers(0, 256, (50, bits)).astype(np.uint8)
+    magnitudes[3] = 0
+    outputs = unpack(words, bits) * magnitudes.astype(float)
+    with np.errstate(invalid="ignore"):
+        plain = outputs @ outputs[0] / np.linalg.norm(outputs, axis=1) / np.linalg.norm(outputs[0])
+    found = output_cosines(words, magnitudes, words[0], magnitudes[0])
+    np.testing.assert_allclose(found / COSINE_STEPS - 1, np.nan_to_num(plain), atol=0.6 / COSINE_STEPS)
+    assert (found[0], found[3]) == (2 * COSINE_STEPS, COSINE_STEPS)
+    opposite = pack(-unpack(words[:1], bits))
+    assert output_cosines(opposite, magnitudes[:1], words[0], magnitudes[0]).tolist() == [0]
+    assert output_cosines(words, magnitudes, words[0], np.zeros(bits, np.uint8)).tolist() == [COSINE_STEPS] * 50
+
+
+def test_the_window_grows_with_the_page_up_to_a_limit():
+    assert [window_of(k) for k in (1, 25, 26, 250, 251, 5000)] == [100, 100, 104, 1000, 1000, 1000]
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 50])
+def test_an_item_after_k_that_are_as_near_cannot_be_first(k):
+    cosines = np.random.default_rng(k).integers(0, 9, 40).tolist()
+    plain = [place for place in range(40) if sum(other >= cosines[place] for other in cosines[:place]) < k]
+    assert possible_first(cosines, k) == plain
 
 
 @pytest.mark.parametrize("k", [1, 5, 29, 30, 40])

@@ -155,6 +155,8 @@ def test_notes_say_what_is_left_out():
     assert as_text(hits).splitlines()[-3:] == notes(hits)
     ranked = replace(HITS, ranks=(1, 3), left_out={3: 2})
     assert notes(ranked)[0].startswith("Not shown: 2 more at rank 3.")
+    by_outputs = replace(HITS, cosines=(65536, 65000), left_out={-1 - 65000: 2})
+    assert notes(by_outputs)[0].startswith("Not shown: 2 more at the place of the last one.")
     assert notes(HITS) == []
 
 

@@ -615,6 +615,31 @@ def test_order_values_are_checked(values, sent, reason):
     assert reason in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("cosines", "sent", "reason"),
+    [
+        ([65536, 65000, 0], MAGNITUDES, ""),
+        ([65536, 65000, 0], {}, "although it was not sent magnitudes"),
+        ([65536, 65000], MAGNITUDES, "columns of unequal length"),
+        ([65536, 65536, 0], MAGNITUDES, "impossible at the stated distance"),
+        ([65536, None, 0], MAGNITUDES, "impossible at the stated distance"),
+        ([65536, -1, 0], MAGNITUDES, "cosines.1"),
+    ],
+)
+def test_cosines_are_checked(cosines, sent, reason):
+    # The magnitudes of the two bits that differ have the sum 250, so the largest cosine is between these.
+    total = int((MAGNITUDES["magnitudes"].astype(int) ** 2).sum())
+    assert 65000 < 32768 * (1 + (1 - 250**2 / 2 / total) ** 0.5) < 65500
+    found = json.loads(encode_answer("north", hits())) | {"cosines": cosines, "distances": [0, 2, 2]}
+    found |= {"order_values": [0, 250, 250]} if sent else {}
+    if not reason:
+        assert read(found, query(**sent)).cosines == tuple(cosines)
+        return
+    with pytest.raises(UnreadableMessage) as error:
+        read(found, query(**sent))
+    assert reason in str(error.value)
+
+
 def test_a_summary_states_whether_words_and_regions_are_accepted():
     for accepts in (True, False):
         content = encode_answer("north", SiloStatus(name="north", accepts_content=accepts))

@@ -14,9 +14,9 @@ from silohash.base.errors import Diverged
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.screening import refusal
 from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloTask
-from silohash.training.rounds import RoundSettings, participants, round_half_up, run_rounds
+from silohash.training.rounds import RoundSettings, participants, run_rounds
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, run_loop, same_arrays
+from tests.runs import Records, prepared, run_loop, same_arrays
 
 
 class Spoiling:
@@ -85,7 +85,7 @@ def spoiled(inputs, silos: set[int], spoil, *observers, rounds: int = 1):
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in inputs.silos], chain=worker.chain)
     return run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated,
+        worker.first_state(), federated=inputs.resolved.federated,
         engine=InProcess(Spoiling(worker, silos, spoil)), settings=settings, observers=observers,
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None
     worker = Worker(inputs, torch.device("cpu"))
     with pytest.raises(Diverged, match=r"train\.learning_rate"):
         run_rounds(
-            first_state(inputs, worker), federated=inputs.resolved.federated,
+            worker.first_state(), federated=inputs.resolved.federated,
             engine=InProcess(Spoiling(worker, {0, 1}, nan)),
             settings=RoundSettings(rounds=1, silos=["silo-0", "silo-1"]), save=saved.append,
         )  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None
 def test_good_updates_are_not_refused() -> None:
     inputs = prepared((10,))
     worker = Worker(inputs, torch.device("cpu"))
-    server = first_state(inputs, worker).server
+    server = worker.first_state().server
 
     result = worker.do(SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0)))
     assert refusal(result.update, result.kept, server, inputs.resolved.federated) is None
@@ -214,10 +214,6 @@ def test_participants(fraction: float, count: int) -> None:
         assert drawn != [participants(replace(settings, seed=1), number) for number in range(9)]
         if count > 1:
             assert set().union(*drawn) == set(range(10))
-
-
-def test_halves_go_up() -> None:
-    assert [round_half_up(value) for value in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
 
 
 @pytest.mark.whole_run
@@ -269,7 +265,7 @@ def test_validation_picks_the_round_not_the_last() -> None:
 
     score, states = 0.0, []
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Scoring(worker),
+        worker.first_state(), federated=inputs.resolved.federated, engine=Scoring(worker),
         settings=RoundSettings(rounds=4, silos=["a", "b", "c"]), observers=[listener], save=states.append,
     )  # fmt: skip
     assert [record.best for record in listener.records] == [True, True, False, False]
@@ -297,7 +293,7 @@ def test_an_impossible_score_of_a_silo_does_not_choose_the_round(score: float, q
                 yield result
 
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Scoring(worker),
+        worker.first_state(), federated=inputs.resolved.federated, engine=Scoring(worker),
         settings=RoundSettings(rounds=2, silos=["a", "b", "c"]), observers=[listener],
     )  # fmt: skip
     assert [record.validation for record in listener.records] == pytest.approx([0.2, 0.4])
@@ -333,7 +329,7 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
     listener = Records()
     listener.round = lambda record: order.append(("record", record.round))
     run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, engine=InProcess(worker),
+        worker.first_state(), federated=inputs.resolved.federated, engine=InProcess(worker),
         settings=RoundSettings(rounds=2, silos=["a"]), observers=[listener],
         save=lambda state: order.append(("save", state.round - 1)),
     )  # fmt: skip
@@ -396,9 +392,7 @@ def test_memory_does_not_grow_with_the_number_of_silos(federated: dict, weighed:
         held_bytes=0,
         chain=worker.chain,
     )
-    state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, engine=engine, settings=settings
-    )
+    state = run_rounds(worker.first_state(), federated=inputs.resolved.federated, engine=engine, settings=settings)
     assert engine.most <= 2
     assert ("weigh" in engine.kinds) == weighed
     assert same_arrays(state.server.params, run_loop(inputs, validate=False).server.params)
@@ -412,7 +406,7 @@ def test_a_rejected_update_is_left_out_of_a_fold() -> None:
         settings = RoundSettings(rounds=1, silos=["a", "b", "c"], held_bytes=held_bytes)
         listener = Records()
         state = run_rounds(
-            first_state(inputs, worker), federated=inputs.resolved.federated,
+            worker.first_state(), federated=inputs.resolved.federated,
             engine=InProcess(Spoiling(worker, {1}, nan)), settings=settings, observers=[listener],
         )  # fmt: skip
         assert listener.records[0].silos[1].rejected

@@ -10,11 +10,10 @@ import torch
 
 from silohash.methods.federated.folding import Listed
 from silohash.methods.stored import Spool
-from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloResult
+from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, InProcess, SiloResult
 from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
 from silohash.training.worker import Worker
-from tests.runs import first_state, prepared, run_loop, same_arrays
+from tests.runs import prepared, run_loop, same_arrays
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def made() -> Iterator[tuple[StatisticsExchange, InProcess]]:
     inputs = prepared((30, 20, 10), federated={"name": "fedcafe", "memory": "class_mean", "min_count": 1})
     worker = Worker(inputs, torch.device("cpu"))
     engine = InProcess(worker)
-    tasks = Tasks("train", [0, 1, 2], first_state(inputs, worker), inputs.resolved.federated)
+    tasks = Tasks("train", [0, 1, 2], worker.first_state(), inputs.resolved.federated)
     with Spool(1 << 27) as spool:
         yield StatisticsExchange(tasks, Attendance(engine, WAIT_FOR_ALL), spool, Listed(spool)), engine
 
@@ -66,7 +65,7 @@ def test_announced_weights_are_those_of_the_updates() -> None:
     inputs = prepared((30, 20, 10), federated={"name": "fedavg", "rounds": 1})
     worker = Worker(inputs, torch.device("cpu"))
     engine = InProcess(worker)
-    tasks = Tasks("train", [0, 1, 2], first_state(inputs, worker), inputs.resolved.federated)
+    tasks = Tasks("train", [0, 1, 2], worker.first_state(), inputs.resolved.federated)
     weights = list(announced(Attendance(engine, WAIT_FOR_ALL), tasks.to_weigh()))
     assert [weight["image"] for weight in weights] == [30.0, 20.0, 10.0]
     assert weights == [result.update.weights for result in engine.send(tasks)]
@@ -74,7 +73,7 @@ def test_announced_weights_are_those_of_the_updates() -> None:
 
 def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
     inputs = prepared((10, 10, 10))
-    state = first_state(inputs, Worker(inputs, torch.device("cpu")))
+    state = Worker(inputs, torch.device("cpu")).first_state()
     state = type(state)(
         round=state.round, server=state.server, silos={2: {"own": np.arange(3)}}, best_silos={2: {"own": np.ones(3)}}
     )

@@ -22,7 +22,6 @@ from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
-from silohash.data.benchmarks.published import published
 from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
@@ -328,6 +327,5 @@ COCO = Dataset(
     source="Lin et al., Microsoft COCO, ECCV 2014; Chen et al., arXiv 1504.00325",
     license="annotations CC BY 4.0; pictures under their Flickr licenses",
     layouts=LAYOUTS,
-    published=published(KEY),
     default_protocol="feduch",
 )

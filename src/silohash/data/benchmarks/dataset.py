@@ -14,13 +14,16 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from silohash.base.errors import FilesDiffer, MissingFile, OutOfRange, UnknownName, UnknownOption, UserError
+from silohash.base.arrays import whole
+from silohash.base.errors import FilesDiffer, MissingFile, UnknownName, UserError
 from silohash.base.files import digest_arrays, digest_json, read_json, read_npy
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks.layouts.reading import Layout
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
+from silohash.data.catalogue import check_options
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
 from silohash.data.protocols.contents import Contents
@@ -110,17 +113,21 @@ class Dataset:
     """The facts about a published data set: what it holds, who collected and published it where, and under which license.
 
     The ``key`` is the value of ``[data] name``. The ``layouts`` are the sets of files in which it is distributed; ``auto``
-    reads the first complete one. The default protocol is used if none is named.
+    reads the first complete one. The ``published`` protocols are by default those of ``protocols.toml``, and the default
+    protocol is used if none is named.
     """
 
     key: str
     title: str
     summary: str
     source: str
-    license: str
     layouts: tuple[Layout, ...]
-    published: tuple[SplitProtocol, ...]
-    default_protocol: str
+    license: str = RESEARCH_ONLY
+    published: tuple[SplitProtocol, ...] = ()
+    default_protocol: str = DEFAULT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "published", self.published or published(self.key))
 
     @cached_property
     def protocols(self) -> Mapping[str, SplitProtocol]:
@@ -157,17 +164,9 @@ class Dataset:
         """
         folder = folder_of(self.key, root)
         known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))
-        for option in reader:
-            if option not in known:
-                near = suggestion(option, known)
-                raise UnknownOption(f'{self.key} has no option "{option}"{near}; it has: {", ".join(known)}.')
+        check_options(self.key, reader, known)
         chosen = self.layout(layout, folder)
-        for option in reader:
-            if option not in chosen.options:
-                has = f"it has: {', '.join(chosen.options)}" if chosen.options else "it has none"
-                raise UnknownOption(
-                    f'The layout {chosen.name} of {self.key} has no option "{option}"; {has}. Set another layout.'
-                )
+        check_options(f"The layout {chosen.name} of {self.key}", reader, tuple(chosen.options))
         defaults = choice.protocol.reader if choice is not None else {}
         return chosen.read(folder, **{name: defaults[name] for name in defaults if name in chosen.options} | reader)
 
@@ -194,8 +193,7 @@ class Dataset:
             UserError: If files are missing or damaged, or do not match the protocol.
         """
         choice = self.protocol(protocol)
-        if type(sample) is not int or sample < 0:
-            raise OutOfRange(f"sample is {sample!r}; it must be a number of items, or 0 for all of them.")
+        whole("sample", sample, 0)
         path = text_features_path(self.key, folder_of(self.key, root), text_features) if text_features else None
         contents = self.read(root=root, layout=layout, choice=choice, **reader)
         texts = read_text_features(path, len(contents)) if path else None

@@ -14,7 +14,6 @@ from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import checks
 from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, Named, read_pictures
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
@@ -120,9 +119,7 @@ FASHIONVC = Dataset(
     title="FashionVC",
     summary="Open FashionVC from files that the user provides: 19,862 products with 27 fine labels in 8 coarse ones.",
     source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
-    license=RESEARCH_ONLY,
     layouts=(_layout(19_862, 8, 27, 3_000),),
-    published=published("fashionvc"),
     default_protocol="fedcafe",
 )
 
@@ -132,8 +129,6 @@ SSENSE = Dataset(
     summary="Open Ssense from files that the user provides: 15,696 products with 28 fine labels in 4 coarse ones.",
     source="Sun et al., Supervised Hierarchical Cross-Modal Hashing, SIGIR 2019, as distributed by SHDCH "
     "(github.com/SDU-MIMA/SHDCH)",
-    license=RESEARCH_ONLY,
     layouts=(_layout(15_696, 4, 28, 2_000),),
-    published=published("ssense"),
     default_protocol="fedcafe",
 )

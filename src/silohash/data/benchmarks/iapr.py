@@ -15,7 +15,6 @@ from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 
@@ -149,8 +148,6 @@ IAPR_TC12 = Dataset(
     summary="Open IAPR TC-12 from files that the user provides: 20,000 photos with descriptions and 255 labels.",
     source="Grubinger et al., The IAPR TC-12 Benchmark, 2006; Escalante et al., The Segmented and Annotated IAPR TC-12 "
     "Benchmark, CVIU 2010",
-    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=published(KEY),
     default_protocol="dcmh",
 )

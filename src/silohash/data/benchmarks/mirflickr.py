@@ -15,7 +15,6 @@ from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.published import published
 from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import PROMINENT, Contents
 
@@ -136,6 +135,5 @@ MIRFLICKR25K = Dataset(
     source="Huiskes and Lew, The MIR Flickr Retrieval Evaluation, MIR 2008",
     license="each picture under its own Creative Commons license",
     layouts=LAYOUTS,
-    published=published(KEY),
     default_protocol="dcmh",
 )

@@ -16,7 +16,6 @@ from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, feature_layout, picture_layout
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
@@ -168,8 +167,6 @@ NUS_WIDE = Dataset(
     title="NUS-WIDE",
     summary="Open NUS-WIDE from files that the user provides: 269,648 photos with tags and 10, 21 or 81 labels.",
     source="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
-    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=published(KEY),
     default_protocol="dcmh",
 )

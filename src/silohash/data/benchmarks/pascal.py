@@ -11,7 +11,6 @@ from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.protocols.contents import Contents
 
 KEY = "pascal-sentence"
@@ -65,8 +64,5 @@ PASCAL_SENTENCE = Dataset(
     title="Pascal Sentence",
     summary="Open Pascal Sentence from files that the user provides: 1,000 photos with five sentences each, in 20 classes.",
     source="Rashtchian et al., Collecting Image Annotations Using Amazon's Mechanical Turk, NAACL HLT 2010 workshop",
-    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=published(KEY),
-    default_protocol="default",
 )

@@ -12,7 +12,6 @@ from silohash.data.archive import multi_hot
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.protocols.contents import Contents
 
 KEY = "wikipedia"
@@ -104,8 +103,6 @@ WIKIPEDIA = Dataset(
     title="Wikipedia",
     summary="Open Wikipedia from files that the user provides: 2,866 pictures with articles in ten classes.",
     source=RASIWASIA,
-    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=published(KEY),
     default_protocol="rasiwasia",
 )

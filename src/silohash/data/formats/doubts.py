@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from silohash.base.analysis import SPACELESS, script_of
 from silohash.base.names import describe_near, similar, tidy
 from silohash.base.types import Rows
 from silohash.base.visible import visible
@@ -39,6 +40,9 @@ CERTAIN = frozenset(";|\uff1b\uff5c\u00a6\u061b")
 
 LIST = re.compile(r"""\[\s*['"].*\]""", re.DOTALL)
 """A text that looks like a list of texts."""
+
+FEWEST_TEXTS, OWN_WORDS = 20, 0.9
+"""Number of texts, and share of them that are one word of their own, from which they are doubted."""
 
 FLAGS = ({"0", "1"}, {"False", "True"})
 
@@ -82,7 +86,10 @@ def doubts_about_labels(names: Collection[str], of_item: Iterable[Sequence[str]]
 
 
 def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
-    """Yield a sentence if texts, by the numbers of their rows, stand for none, or are lists that cannot be read."""
+    """Yield a sentence per finding about texts, by the numbers of their rows.
+
+    These are texts that stand for none, lists that cannot be read, and texts of which nearly all are a word of their own.
+    """
     if nothing := [number for number, text in texts.items() if stands_for_nothing(text)]:
         yield (
             f"The texts of some rows look like missing values, but count as texts: row {listed(nothing)}. Leave the cells "
@@ -90,6 +97,17 @@ def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
         )
     if lists := [number for number, text in texts.items() if LIST.fullmatch(text)]:
         yield f"The texts of some rows look like lists that cannot be read: row {listed(lists)}. Write one row per text."
+    yield from _doubts_about_words(list(filter(None, texts.values())))
+
+
+def _doubts_about_words(texts: Sequence[str]) -> Iterator[str]:
+    words = (text.casefold() for text in texts if len(text.split()) == 1 and not SPACELESS & set(map(script_of, text)))
+    own = [word for word, count in Counter(words).items() if count == 1]
+    if len(texts) >= FEWEST_TEXTS and len(own) > OWN_WORDS * len(texts):
+        yield (
+            f"Nearly every text is a single word of its own: {quoted(own)}. Texts that share no words do not teach a model "
+            "what words mean. Use a column with sentences, or a published network that reads texts."
+        )
 
 
 def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from silohash.base.errors import OutOfRange
+from silohash.base.arrays import whole
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.forms import REINSTALL, reading
 from silohash.base.seeds import derive
@@ -144,18 +143,13 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
     Raises:
         UserError: If an option is out of its range, or the file of the drawings is missing or damaged.
     """
-    _check("faces", faces, f"from 1 to {len(FACES)}", len(FACES))
+    whole("glyphs: faces", faces, 1, len(FACES))
     if limit is not None:
-        _check("limit", limit, "above 0", sys.maxsize)
+        whole("glyphs: limit", limit, 1)
     drawn = read_drawn(faces)
     kept = np.ones(len(drawn.codepoints), bool) if limit is None else _limited(drawn.codepoints, limit)
     digest = digest_json({"faces": [drawn.digests[face] for face in FACES[:faces]], "limit": limit})
     return _archive(drawn, kept, digest)
-
-
-def _check(option: str, value: object, limits: str, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise OutOfRange(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
 
 
 def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:

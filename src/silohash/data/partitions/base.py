@@ -291,7 +291,8 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     for _, message in objections_to_settings(kind, params):
         raise WrongChoice(message)
     rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
-    settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **params}
+    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **given}
     training_split(settings)
     _check_separate_queries(kind, rule, settings)
     names: tuple[str, ...] = ()

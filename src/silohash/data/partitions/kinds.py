@@ -20,11 +20,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import ConflictingOptions, DependencyMissing, ModalityNeeded, OutOfRange, TooFew, WrongChoice
-from silohash.base.registry import suggestion
+from silohash.base import arrays
+from silohash.base.errors import ConflictingOptions, DependencyMissing, ModalityNeeded, OutOfRange, TooFew
 from silohash.base.seeds import derive, numpy_generator
 from silohash.base.types import Modality, Rows
 from silohash.data.archive import SPLITS, Archive, Pictures, is_features
+from silohash.data.catalogue import check_option
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.columns import silos_of_values
 from silohash.data.regions import Regions
@@ -72,28 +73,14 @@ def share(settings: Settings, name: str) -> float:
 
 
 def whole(settings: Settings, name: str, least: int) -> int:
-    """Return a setting that must be a whole number of at least ``least``.
-
-    Raises:
-        UserError: If it is not.
-    """
-    value = settings[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OutOfRange(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
-    return value
+    """Return a setting that must be a whole number of at least ``least``."""
+    return arrays.whole(f"[partition] {name}", settings[name], least)
 
 
 def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
-    """Return a setting that must be one of some words.
-
-    Raises:
-        UserError: If it is not.
-    """
-    value = settings[name]
-    if value not in known:
-        near = suggestion(str(value), known)
-        raise WrongChoice(f"[partition] {name} is {value!r}{near}; it must be one of: {', '.join(known)}.")
-    return str(value)
+    """Return a setting that must be one of some words."""
+    check_option(f"[partition] {name}", settings[name], known)
+    return str(settings[name])
 
 
 @dataclass(frozen=True)
@@ -350,16 +337,8 @@ def check_count(silos: int | None, items: int) -> int:
 
 
 def training_split(settings: Settings) -> str:
-    """Return the split that silos train on: ``train``, or the one from which ``bootstrap`` draws.
-
-    Raises:
-        UserError: If ``bootstrap`` is neither empty nor one of the two splits.
-    """
-    given = settings.get("bootstrap", "")
-    if given not in BOOTSTRAP:
-        near = suggestion(str(given), BOOTSTRAP)
-        raise WrongChoice(f'[partition] bootstrap is {given!r}{near}; it must be "train", "database" or "" for none.')
-    return given or "train"
+    """Return the split that silos train on: ``train``, or the one from which ``bootstrap`` draws."""
+    return choice({"bootstrap": "", **settings}, "bootstrap", BOOTSTRAP) or "train"
 
 
 def counted_rows(archive: Archive, split: str = "train") -> npt.NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """Dependency parses of texts, from a file of JSON lines or in the CoNLL-U format.
 
 A parse gives each token of a text its head, the token that it depends on. Parsers divide texts otherwise than
-`silohash.features.words` does ("isn't" into "is" and "n't", and full stops are tokens), so tokens and words are matched by
+`WordRule` does ("isn't" into "is" and "n't", and full stops are tokens), so tokens and words are matched by
 their letters, and a text is found by the letters of its words.
 """
 
@@ -114,34 +114,27 @@ class _Read:
         return self
 
 
-class Parses:
-    """The parses of a file, by the letters of their texts."""
+def read_parses(path: Path, rule: WordRule) -> dict[str, Parse]:
+    """Return the parses of a file of JSON lines (``.jsonl`` or ``.json``) or CoNLL-U, by the letters of their words.
 
-    def __init__(self, path: Path, rule: WordRule) -> None:
-        """Read a file of JSON lines (``.jsonl`` or ``.json``) or in the CoNLL-U format (``.conllu``).
-
-        Raises:
-            UserError: If the file is missing, has another format, or a line cannot be used.
-        """
-        read = _READERS.get(path.suffix)
-        if read is None:
-            raise WrongKindOfFile(f"{path} is not named as a file of parses. Give a file .jsonl or .conllu.")
-        self._found: dict[str, Parse] = {}
-        with reading(path, remedy=REMEDY, missing=MISSING), path.open(encoding="utf-8") as lines:
-            for each in read(path, enumerate(lines, 1)):
-                parse = Parse(tuple("".join(rule.words(token)) for token in each.tokens), tuple(each.heads))
-                letters = "".join(parse.pieces)
-                if each.text is not None and "".join(rule.words(each.text)) != letters:
-                    raise BadLine(
-                        f"{path}, line {each.line}: the words do not have the letters of the text "
-                        f'"{each.text[:80]}". {REMEDY}'
-                    )
-                self._found.setdefault(letters, parse)
-
-    def heads(self, words: Sequence[str]) -> list[int] | None:
-        """Return the head of each word of a text, as `Parse.heads_of`, or None if the file does not have the text."""
-        parse = self._found.get("".join(words))
-        return None if parse is None else parse.heads_of(words)
+    Raises:
+        UserError: If the file is missing, has another format, or a line cannot be used.
+    """
+    read = _READERS.get(path.suffix)
+    if read is None:
+        raise WrongKindOfFile(f"{path} is not named as a file of parses. Give a file .jsonl or .conllu.")
+    found: dict[str, Parse] = {}
+    with reading(path, remedy=REMEDY, missing=MISSING), path.open(encoding="utf-8") as lines:
+        for each in read(path, enumerate(lines, 1)):
+            parse = Parse(tuple("".join(rule.words(token)) for token in each.tokens), tuple(each.heads))
+            letters = "".join(parse.pieces)
+            if each.text is not None and "".join(rule.words(each.text)) != letters:
+                raise BadLine(
+                    f"{path}, line {each.line}: the words do not have the letters of the text "
+                    f'"{each.text[:80]}". {REMEDY}'
+                )
+            found.setdefault(letters, parse)
+    return found
 
 
 def _json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]:

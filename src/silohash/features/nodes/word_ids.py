@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import OutOfRange, SettingNeeded, UnknownWords, WrongChoice, WrongType
+from silohash.base.arrays import whole
+from silohash.base.errors import SettingNeeded, UnknownWords, WrongType
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
+from silohash.data.catalogue import check_option
 from silohash.features.base import Value, blocks
-from silohash.features.nodes.parses import NO_HEAD, Parses
+from silohash.features.nodes.parses import NO_HEAD, Parse, read_parses
 from silohash.features.text import BagOfWords, check_texts, no_known_word, query_text, texts_of
 from silohash.features.words import digest_of
 
@@ -74,16 +76,12 @@ class WordSequences:
             UserError: If the column does not hold texts, or if an option is invalid.
         """
         check_texts(kind, modality, column)
-        if type(options["length"]) is not int or options["length"] < SPECIAL:
-            raise OutOfRange(
-                f"[features] length is {options['length']!r}; it must be an integer of at least 3, in words."
-            )
+        whole("[features] length in words", options["length"], SPECIAL)
         every = dict.fromkeys(BagOfWords.switches, True)
         given = {name: options[name] for name in ("vocabulary", "min_texts")}
         bag = BagOfWords.make("count", modality, column, {**BagOfWords.options, **every, "buckets": 1 << 14, **given})
         use, files = options["vectors_as"], [_path(name, options[name]) for name in ("vectors", "parses")]
-        if use not in USES:
-            raise WrongChoice(f"[features] vectors_as is {use!r}; it must be one of: {', '.join(USES)}.")
+        check_option("[features] vectors_as", use, USES)
         if use != "start" and files[0] is None:
             raise SettingNeeded(
                 f'[features] vectors_as = "{use}" needs the file of word vectors. Set vectors to its path.'
@@ -136,7 +134,7 @@ class WordSequences:
         if not words.known:
             raise UnknownWords(no_known_word(query_text(value), words))
         found = self._padding(1)
-        self._fill(found[0], query_text(value), None)
+        self._fill(found[0], query_text(value), {})
         return found
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -155,9 +153,9 @@ class WordSequences:
         return cls(bag, about["length"], parses=parses, vectors_as=about.get("vectors_as", "start"))
 
     @cached_property
-    def _parses(self) -> Parses | None:
-        """The parses of the archive's texts, or None if texts have no heads."""
-        return None if self.parses is None else Parses(self.parses, self.bag.rule)
+    def _parses(self) -> Mapping[str, Parse]:
+        """The parses of the archive's texts by their letters; none if texts have no heads."""
+        return {} if self.parses is None else read_parses(self.parses, self.bag.rule)
 
     def _padding(self, count: int) -> npt.NDArray[np.int32]:
         """Return padding for some texts."""
@@ -166,14 +164,14 @@ class WordSequences:
             found[:, 1] = UNPARSED
         return found
 
-    def _fill(self, row: npt.NDArray[np.int32], text: str, parses: Parses | None) -> None:
+    def _fill(self, row: npt.NDArray[np.int32], text: str, parses: Mapping[str, Parse]) -> None:
         """Write a text from its start to its end, at most ``length`` words, and the heads of its words if it has a parse."""
         words = self.bag.rule.words(text)
         kept = words[: self.most]
         numbers = row if self.parses is None else row[0]
         numbers[: len(kept) + 2] = [START, *(self.known_number(word) or UNKNOWN for word in kept), END]
-        heads = None if parses is None else parses.heads(words)
-        if heads is not None:
+        if parse := parses.get("".join(words)):
+            heads = parse.heads_of(words)
             row[1] = NO_HEAD
             row[1, 1 : len(kept) + 1] = [head + 1 if 0 <= head < len(kept) else NO_HEAD for head in heads[: len(kept)]]
 

@@ -128,16 +128,13 @@ class SiloContext:
     whole: SiloContext | None = None
     lead: FederatedMethod | None = None
     name_space: str = ""
+    _members: dict[str, SiloContext] = field(default_factory=dict, init=False)
+    _frozen: dict[tuple[str, Part], dict[Modality, Tensor]] = field(default_factory=dict, init=False)
 
     @property
     def mean_loss(self) -> float:
         """Mean loss of the last epoch; NaN before the first."""
         return self.means.get("loss", float("nan"))
-
-    @mean_loss.setter
-    def mean_loss(self, value: float) -> None:
-        """Set the mean loss, also for the members of a composition."""
-        self.means["loss"] = value
 
     def member(self, name: str, lead: FederatedMethod | None = None) -> SiloContext:
         """Return the context in which a member of a composition sees this round; always the same object within a round.
@@ -151,10 +148,6 @@ class SiloContext:
                 self, payload=payload, auxiliary={}, whole=self, lead=lead, name_space=f"{self.name_space}{name}/"
             )
         return self._members[name]
-
-    @cached_property
-    def _members(self) -> dict[str, SiloContext]:
-        return {}
 
     @cached_property
     def global_model(self) -> nn.Module:
@@ -175,10 +168,6 @@ class SiloContext:
         if (key, part) not in self._frozen:
             self._frozen[key, part] = outputs_of(model(), self.data, part=part)
         return self._frozen[key, part]
-
-    @cached_property
-    def _frozen(self) -> dict[tuple[str, Part], dict[Modality, Tensor]]:
-        return {}
 
     def kept_tensors(self, prefix: str) -> dict[str, Tensor]:
         """Return the kept tensors under a prefix, on the device where they are."""
@@ -274,6 +263,9 @@ class FederatedMethod:
         """Server: return the state before the first round, with the parameters that silos share.
 
         A method whose silos share no parameters keeps all of them.
+
+        Raises:
+            UserError: If the method cannot train the model.
         """
         params = params_of(model)
         return ServerState({name: params[name] for name in self._sent_names(params) or params})
@@ -418,10 +410,10 @@ def summed_terms(weights: Mapping[str, float], parts: Mapping[str, Sequence[Tens
     return {name: (weights[name], torch.stack(found).sum()) for name, found in used.items()}
 
 
-def sums_alone(context: SiloContext, sums: Arrays) -> Message:
-    """Return an update that holds sums over the silo's items and no parameters."""
+def sums_alone(context: SiloContext, sums: Arrays, kind: str = "update") -> Message:
+    """Return an update, or a message of another kind, that holds sums over the silo's items and no parameters."""
     counts = {"items": len(context.data)}
-    return Message(kind="update", sender=context.data.name, round=context.round, sums=sums, counts=counts)
+    return Message(kind=kind, sender=context.data.name, round=context.round, sums=sums, counts=counts)
 
 
 def received_extra(context: SiloContext, name: str) -> Tensor:

@@ -99,13 +99,8 @@ def memory_likelihood(memory: Tensor, common: Tensor, mask: Tensor, same: Tensor
     """Return the mean negative log-likelihood that a silo's rows match exactly the common rows that they should match.
 
     It is a mean rather than a sum, so that silos with few classes are comparable with those with many. It is a positive
-    scalar, and ln 2 if the silo has no rows.
-
-    Args:
-        memory: ``(C, K)`` rows of the silo.
-        common: ``(C, K)`` rows of the common memory.
-        mask: ``(C,)`` bool, the rows that the silo has.
-        same: ``(n, C)`` of 0 and 1, the common rows that each existing row should match; by default that of its class.
+    scalar, and ln 2 if the silo has no rows. The rows of both memories are ``(C, K)``, of which the silo has those of the
+    mask ``(C,)``. Each should match the common rows in ``same`` ``(n, C)``, 0 or 1; by default that of its class.
 
     Source: FedCAFE, equation (9).
     """

@@ -27,7 +27,7 @@ from silohash.methods.federated.statistics import (
     sum_statistics,
     with_release,
 )
-from silohash.methods.local.base import outputs_of
+from silohash.methods.local.base import labels_of, outputs_of
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 
@@ -90,8 +90,7 @@ def fused_statistics(context: SiloContext, release: ReleaseParams, like: np.ndar
     The codes are those of the trained model in evaluation mode. A silo that releases no class does not compute them. The
     sums have the shape of the prototypes ``like``, ``(C, K)``.
     """
-    labels = context.data.labels
-    assert labels is not None  # noqa: S101  checked by the caller
+    labels = labels_of(context.data)
     if not released(labels, release).any():
         return ClassStatistics.none(like, labels)
     codes = relaxed_codes(context)
@@ -175,9 +174,9 @@ class PrototypeRows:
 
 def prototype_rows(context: SiloContext, batch: PairBatch, outputs: Outputs) -> Iterator[PrototypeRows]:
     """Yield the items that can be compared with prototypes, for each modality of a step that has some."""
-    assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    labels = labels_of(batch)
     for modality, logit in outputs.logit.items():
         prototypes, mask = received_prototypes(context, modality)
-        rows = batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)
+        rows = batch.has(modality) & (labels[:, mask].sum(1) > 0)
         if rows.any():
-            yield PrototypeRows(modality, torch.tanh(logit)[rows], batch.labels[rows], prototypes, mask)
+            yield PrototypeRows(modality, torch.tanh(logit)[rows], labels[rows], prototypes, mask)

@@ -257,19 +257,12 @@ def protected_means(
 
 
 def robust_aggregation(
-    rule: str | None = None,
-    *,
-    faulty: float = 0.3,
-    clip_factor: float = 1.0,
-    weight_cap: float = 1.0,
+    rule: str | None = None, *, faulty: float = 0.3, clip_factor: float = 1.0, weight_cap: float = 1.0
 ) -> Aggregation:
-    """Return the aggregation for the given settings.
+    """Return the aggregation by a rule: ``median``, ``trimmed_mean``, ``multi_krum``, ``clip``, or None for the average.
 
-    Args:
-        rule: ``median``, ``trimmed_mean``, ``multi_krum``, ``clip``, or None for the weighted average.
-        faulty: Share of silos that may be faulty, between 0 and 1.
-        clip_factor: Updates are shortened to this multiple of the median length.
-        weight_cap: Upper limit on a silo's share of the aggregation weight. At 1 there is no limit.
+    A share of the silos may be ``faulty``, updates are shortened to ``clip_factor`` times the median length, and a silo's
+    share of the aggregation weight is limited by ``weight_cap``, if that is below 1.
     """
     rules: Mapping[str | None, Aggregation] = {
         None: Aggregation(),

@@ -108,10 +108,7 @@ def ridge_weights(
     compared, which are computed from the sums alone. The smallest penalty is used whose error is at most 5 % above the
     smallest error, because classes are told apart better with less shrinkage than the squared error favors.
 
-    By default, all dimensions are one block.
-
-    Returns:
-        ``(D, C)`` float64; zero for dimensions of a block in which all vectors are equal.
+    By default, all dimensions are one block. The weights ``(D, C)`` are zero where all vectors of a block are equal.
 
     Source: Hoerl and Kennard, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Technometrics 1970;
     Golub, Heath and Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter", Technometrics
@@ -142,14 +139,9 @@ def cross_validation_error(
     """Return the error of a ridge regression by generalized cross-validation, up to a constant factor.
 
     It is RSS / (n - df)^2, where RSS is the sum of squared residuals, and df = 1 + sum of values / (values + penalty) is
-    the number of effective parameters, including the mean. It is infinite if there are no more items than these.
-
-    Args:
-        values: ``(D,)``, eigenvalues of the scatter, at least 0.
-        rotated: ``(D, C)``, cross-products in the basis of the eigenvectors.
-        label_squares: Sum of the squared centered labels.
-        count: Number of items n.
-        penalty: Ridge penalty, greater than 0.
+    the number of effective parameters, including the mean. It is infinite if there are no more items n than these. Values
+    ``(D,)`` are the eigenvalues of the scatter, in whose basis the cross-products ``(D, C)`` are rotated. The sum of the
+    squared centered labels is given.
 
     Source: Golub, Heath and Wahba, equation (1.4).
     """
@@ -160,12 +152,9 @@ def cross_validation_error(
 
 
 def mean_deviation(projection: Matrix, scatter: Matrix, count: float = 1.0) -> float:
-    """Return the mean over columns of the standard deviation of the projected vectors.
+    """Return the mean over columns of the standard deviation of vectors after a projection ``(D, K)``.
 
-    Args:
-        projection: ``(D, K)``, maps vectors to K values.
-        scatter: ``(D, D)``, scatter of the vectors, or their covariance with a count of 1.
-        count: Number of vectors.
+    The scatter ``(D, D)`` is that of ``count`` vectors, or their covariance with a count of 1.
     """
     squares = np.einsum("dk,dk->k", projection, scatter @ projection)
     return float(np.sqrt(np.maximum(squares, 0.0) / max(count, 1.0)).mean())

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.errors import UnsuitableMethod
+from silohash.base.errors import SettingNeeded, UnsuitableMethod
 from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.traits import Traits
@@ -27,6 +27,9 @@ WithoutEffect: TypeAlias = Mapping[str, Mapping[str, tuple[object, ...]]]
 
 
 Items = TypeVar("Items", "SiloData", PairBatch)
+
+COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
+"""Names of the tensors of a batch."""
 
 
 class MethodParams(BaseModel):
@@ -111,13 +114,13 @@ class SiloData:
         return rows_of(self, ("image", "text", "labels", "coarse_labels", "pictures", "has_image", "has_text"), rows)
 
 
-def rows_of(items: Items, columns: Sequence[str], rows: Tensor) -> Items:
-    """Return some of the items of a batch or a silo, at positions ``(n,)`` int64.
+def rows_of(items: Items, columns: Sequence[str], rows: Tensor | slice) -> Items:
+    """Return some of the items of a batch or a silo, at positions ``(n,)`` int64 or in a slice.
 
     The columns are its tensors with one row per item; those that are None remain so.
     """
     columns = [name for name in columns if getattr(items, name) is not None]
-    return replace(items, **{name: getattr(items, name).index_select(0, rows) for name in columns})
+    return replace(items, **{name: getattr(items, name)[rows] for name in columns})
 
 
 @dataclass
@@ -128,12 +131,12 @@ class SiloState:
         buffers: Working tensors of the local method, reinitialized at the start of each phase.
         kept: Tensors that persist between rounds and are part of the checkpoint, such as a personal model or mixing
             weights.
-        epochs_before: Number of local epochs in all earlier rounds, for schedules. It is the same for all silos.
+        epochs: Number of local epochs before the present one, over all rounds, for schedules. The loop counts them.
     """
 
     buffers: dict[str, Tensor] = field(default_factory=dict)
     kept: dict[str, Tensor] = field(default_factory=dict)
-    epochs_before: int = 0
+    epochs: int = 0
 
 
 class LocalMethod(ABC):
@@ -260,6 +263,20 @@ def labels_of(items: SiloData | PairBatch) -> Tensor:
     """Return the labels ``(n, C)`` of items, which a method with the trait `needs_labels` always has."""
     assert items.labels is not None  # noqa: S101  checked when the run is put together
     return items.labels
+
+
+def federation_of(data: SiloData, method: str) -> FederationLabels:
+    """Return what all silos know about the labels, for a method of a given name that cannot do without it.
+
+    Raises:
+        UserError: If the data lack it, which only data made by other packages can.
+    """
+    if data.federation is None:
+        raise SettingNeeded(
+            f'{method} needs the label counts of all silos and their common seed, and the data of "{data.name}" have none. '
+            "Set SiloData.federation, or choose another local method."
+        )
+    return data.federation
 
 
 def signs(values: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class LabelNet(nn.Module):
 class ClassVectorNet(HashNet):
     """Towers with one learned vector per class, such as its proxy or the weights of its classifier.
 
-    A subclass adds the vectors after the towers. Each is the parameter of a single class (`class_group`).
+    A method adds the vectors after the towers. Each is the parameter of a single class (`class_group`).
     """
 
     classes = 0

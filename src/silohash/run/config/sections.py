@@ -94,7 +94,7 @@ class FeaturesConfig(Section):
     options of the kind (size, channels; model)."""
     text: dict[str, Any] = Field(default_factory=dict)
     """Text features: kind = "auto", "tfidf", "count", "binary", "given", "words", "huggingface" or "tokens", and the
-    options of the kind (buckets; model)."""
+    options of the kind (buckets, analysis, languages; model)."""
 
 
 class ModelConfig(Section):

@@ -12,11 +12,12 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from silohash.base.analysis import UNICODE, named_languages
 from silohash.base.errors import MissingFile, ModalityNeeded, UnknownName, UserError
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, TASKS, Modality, Task, database_modalities, query_modality
 from silohash.data import ARCHIVES
-from silohash.data.archive import Archive
+from silohash.data.archive import Archive, is_features
 from silohash.data.catalogue import named_or_folder
 from silohash.features.model_folder import PARTS_OF
 from silohash.methods.federated import FEDERATED_METHODS
@@ -54,17 +55,20 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     FEDERATED_METHODS.target(federated)
     published = find_backbone(backbone, file) if backbone else None
     archive = _opened(data)
-    networks = _network_tables(published, MODALITIES if archive is None else _present(archive))
+    words, words_comment = _words(archive)
+    networks = _network_tables(published, MODALITIES if archive is None else _present(archive), words, words_comment)
     tasks, tasks_comment = _tasks(archive)
     few = archive is not None and data not in ARCHIVES.names() and 0 < len(archive.split("train")) < SMALL_ARCHIVE
     chosen: dict[str, dict[str, Any]] = {
         "data": {"name": data} if data in ARCHIVES.names() else {"path": _relative(data, file)},
+        "features": words,
         "local": {"name": local or _local_method(archive)},
         "federated": {"name": federated, **({"local_epochs": EPOCHS_OF_FEW} if few else {})},
         "train": {"batch": _batch_of_few(archive)} if archive is not None and few else {},
-        "evaluate": {"tasks": tasks} if tasks else {},
+        "evaluate": tasks,
     }
-    return _document(file, chosen, tasks_comment, networks)
+    comments = {"evaluate": tasks_comment, "features": dict.fromkeys(words, words_comment)}
+    return _document(file, chosen, comments, networks)
 
 
 def _local_method(archive: Archive | None) -> str:
@@ -72,13 +76,14 @@ def _local_method(archive: Archive | None) -> str:
     return WITHOUT_LABELS if archive is not None and archive.labels is None else WITH_LABELS
 
 
-def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment: str, networks: str) -> str:
-    """Return the whole text."""
+def _document(
+    file: Path, chosen: Mapping[str, Mapping[str, Any]], given: Mapping[str, dict[str, str]], networks: str
+) -> str:
+    """Return the whole text, with the given comments instead of those of the config's models."""
     local, federated = chosen["local"]["name"], chosen["federated"]["name"]
     methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
-    comments = {section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
-                for section in methods}  # fmt: skip
-    comments["evaluate"] = {"tasks": tasks_comment} if tasks_comment else {}
+    comments = {**given, **{section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
+                            for section in methods}}  # fmt: skip
     seed = RunConfig.model_fields["seed"]
     parts = [f"# silohash train {file} --out runs/{file.stem}\n", f"# {seed.description}\nseed = {seed.default}\n"]
     for section, kind in _tables():
@@ -126,8 +131,13 @@ def _present(archive: Archive) -> tuple[Modality, ...]:
     return tuple(modality for modality in MODALITIES if archive.has(modality).any())
 
 
-def _network_tables(published: PublishedBackbone | None, present: tuple[Modality, ...]) -> str:
-    """Return the tables that turn items into vectors with a published network; empty without one."""
+def _network_tables(
+    published: PublishedBackbone | None, present: tuple[Modality, ...], words: Mapping[str, Any], words_comment: str
+) -> str:
+    """Return the tables that turn items into vectors with a published network, and texts into words if it reads none.
+
+    Empty without a network.
+    """
     text = ""
     if published is None:
         return text
@@ -135,7 +145,23 @@ def _network_tables(published: PublishedBackbone | None, present: tuple[Modality
         comment = "".join(f"{line}\n" for paragraph in paragraphs for line in _comment(paragraph))
         download = "download = false\n" if published.megabytes else ""
         text += f"\n[features.{modality}]\n{comment}{keys}{download}"
+    for name, table in words.items() if "text" not in published.models else ():
+        lines = [*_comment(words_comment), *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+        text += f"\n[features.{name}]\n" + "".join(f"{line}\n" for line in lines)
     return text
+
+
+def _words(archive: Archive | None) -> tuple[dict[str, Any], str]:
+    """Return the text features of an archive whose texts are to be divided into words, and the comment on them."""
+    if archive is None or archive.text is None or is_features(archive.text):
+        return {}, ""
+    codes = archive.languages()
+    found = f"Found in the texts: {named_languages(codes)}." if codes else "No language was found in the texts."
+    comment = (
+        "Texts as bags of words. The analysis divides texts of all scripts into words; the languages are those whose stop "
+        f"words are left out and whose words are reduced to stems. {found}"
+    )
+    return {"text": {"kind": "tfidf", "analysis": str(UNICODE), "languages": list(codes)}}, comment
 
 
 def _batch_of_few(archive: Archive) -> int:
@@ -144,15 +170,17 @@ def _batch_of_few(archive: Archive) -> int:
     return next(size for size in (128, 64, 32, 16, 8) if size <= most or size == 8)
 
 
-def _tasks(archive: Archive | None) -> tuple[list[Task], str]:
-    """Return the tasks that an archive allows and the comment on them; both empty to use the defaults."""
+def _tasks(archive: Archive | None) -> tuple[dict[str, list[Task]], dict[str, str]]:
+    """Return the tasks that an archive allows and the comment on them, by the key; both empty to use the defaults."""
     if archive is None:
-        return [], f'{", ".join(TASKS)}. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
+        only = f'{", ".join(TASKS)}. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
+        return {}, {"tasks": only}
     present = _present(archive)
     if len(present) == len(MODALITIES):
-        return [], ""
+        return {}, {}
     possible = [task for task in TASKS if {query_modality(task), *database_modalities(task)} <= set(present)]
-    return possible, f"{', '.join(TASKS)}. The archive has only the modality {' and '.join(present)}."
+    comment = f"{', '.join(TASKS)}. The archive has only the modality {' and '.join(present)}."
+    return {"tasks": possible} if possible else {}, {"tasks": comment}
 
 
 def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa: ANN401  a class of the family
@@ -234,6 +262,7 @@ def _of_both(summary: str, model: str, megabytes: int) -> PublishedBackbone:
 
 
 DINOV2, MINILM = "facebook/dinov2-small", "sentence-transformers/all-MiniLM-L6-v2"
+MULTILINGUAL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 
 BACKBONES: Mapping[str, PublishedBackbone] = {
     "clip": _of_both(
@@ -247,14 +276,24 @@ BACKBONES: Mapping[str, PublishedBackbone] = {
         1710,
     ),
     "siglip": _of_both(
-        "SigLIP base, trained on pictures with texts of the web.",
+        "SigLIP base, trained on pictures with mostly English texts of the web.",
         "google/siglip-base-patch16-256",
         814,
+    ),
+    "siglip2": _of_both(
+        "SigLIP 2 base, trained on pictures with texts of the web in 109 languages.",
+        "google/siglip2-base-patch16-256",
+        1500,
     ),
     "dinov2+minilm": PublishedBackbone(
         "DINOv2 small for pictures and MiniLM for English sentences, two small and fast networks.",
         {"image": DINOV2, "text": MINILM},
         {DINOV2: 88, MINILM: 91},
+    ),
+    "dinov2+multilingual-minilm": PublishedBackbone(
+        "DINOv2 small for pictures and MiniLM for sentences in 50 languages.",
+        {"image": DINOV2, "text": MULTILINGUAL},
+        {DINOV2: 88, MULTILINGUAL: 471},
     ),
     "dinov2": PublishedBackbone(
         "DINOv2 small for pictures. Texts are used as bags of words.", {"image": DINOV2}, {DINOV2: 88}

@@ -129,6 +129,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         model_digests=frozenset(document["model_digests"]),
         ranks=places if by_rank else None,
         scores=_column(found, "score") if document["order"] == "score" else None,
+        cosines=(None,) * len(found) if document["order"] == "outputs" else None,
         unknown_words=tuple(document["unknown_words"]),
         unread=None if unread is None else Unread(**unread),
     )

@@ -22,6 +22,7 @@ from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
 from silohash.data.pictures.reading import PictureFiles
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes
+from silohash.index.config import read_index_config
 from silohash.index.listing import note_indexed
 from silohash.index.store import Store
 from silohash.run.folder import Run
@@ -307,7 +308,8 @@ def _batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _created(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
     manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
-    return Store.create(index / f"{modality}.sqlite", manifest)
+    outputs = read_index_config(index.parent.parent).outputs
+    return Store.create(index / f"{modality}.sqlite", manifest, magnitudes=outputs)
 
 
 def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:

@@ -32,10 +32,7 @@ _Result = TypeVar("_Result")
 
 
 class ProcessEndedError(Exception):
-    """A child process ended before it answered.
-
-    A negative status is the number of the signal that killed it.
-    """
+    """A child process ended before it answered. A negative status is the number of the signal that killed it."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"The process ended with exit status {status}.")
@@ -81,11 +78,7 @@ class ProcessPool:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="silohash-process")
 
     def submit(self, work: Callable[[Exchange], _Result]) -> Future[_Result]:
-        """Run ``work`` in a thread, with a process of its own, as soon as one is free.
-
-        Args:
-            work: Called with the function that exchanges a request for an answer; it may raise `ProcessEndedError`.
-        """
+        """Run ``work`` in a thread, with the `Exchange` of a process of its own, as soon as one is free."""
         return self._threads.submit(self._run, work)
 
     def _run(self, work: Callable[[Exchange], _Result]) -> _Result:
@@ -135,10 +128,7 @@ class ProcessPool:
 
 
 class _Child:
-    """One child process.
-
-    It runs in a session of its own, so that Ctrl-C in the terminal reaches this process only.
-    """
+    """One child process, in a session of its own, so that Ctrl-C in the terminal reaches this process only."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], stderr: int | None, grace_seconds: float
@@ -154,11 +144,7 @@ class _Child:
         self.count = 0
 
     def exchange(self, request: bytes) -> bytes:
-        """Send a request and return its answer.
-
-        Raises:
-            ProcessEndedError: If the process ends first.
-        """
+        """Send a request and return its answer; raise `ProcessEndedError` if the process ends first."""
         self.count += 1
         try:
             write_frame(self.requests, request)
@@ -190,12 +176,9 @@ class _Child:
 def serve(prepare: Callable[[], Callable[[bytes], bytes]], *, grace_seconds: float = 0.0) -> None:
     """Answer every frame on standard input with one on standard output, then end this process.
 
-    Everything else that is printed goes to standard error. If the input ends while an answer is computed,
-    `KeyboardInterrupt` is raised there.
-
-    Args:
-        prepare: Called once; returns the function that computes the answer to a request.
-        grace_seconds: How long an answer may take to stop after the input has ended.
+    ``prepare`` is called once and returns the function that computes the answer to a request. Everything else that is
+    printed goes to standard error. If the input ends while an answer is computed, `KeyboardInterrupt` is raised there, and
+    the answer may take ``grace_seconds`` to stop.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -241,11 +224,7 @@ def write_frame(stream: IO[bytes], content: bytes) -> None:
 
 
 def read_frame(stream: IO[bytes]) -> bytes:
-    """Read one frame and return its content.
-
-    Raises:
-        EOFError: If the stream ends before the frame does.
-    """
+    """Read one frame and return its content; raise `EOFError` if the stream ends before the frame does."""
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
         raise EOFError

@@ -35,11 +35,7 @@ class WorkerProcesses(Engine):
         self._under_way: deque[Future[SiloResult]] = deque()
 
     def start(self, silos: Sequence[str]) -> None:
-        """Write the inputs. A worker process starts when it is first needed.
-
-        Raises:
-            UserError: If the disk is full or cannot be written to.
-        """
+        """Write the inputs. A worker process starts when it is first needed."""
         shutil.rmtree(self.folder, ignore_errors=True)
         with explaining_disk_errors(self.folder):
             self.folder.mkdir(parents=True)
@@ -48,11 +44,8 @@ class WorkerProcesses(Engine):
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Send each task to the next free worker process, and yield the results in the order of the tasks.
 
-        At most three tasks per process are under way or wait to be yielded, so that results do not pile up.
-
-        Raises:
-            UserError: If a worker process ends, or reports an error that the user can correct.
-            RuntimeError: If a worker process reports any other error.
+        At most three tasks per process are under way or wait to be yielded, so that results do not pile up. A worker process
+        that ends, or reports an error, raises one here.
         """
         futures = self._under_way
         try:

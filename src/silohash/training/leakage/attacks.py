@@ -41,12 +41,8 @@ class Estimate:
 def area_under_curve(positive: npt.ArrayLike, negative: npt.ArrayLike) -> Estimate:
     """Return the probability that a positive has a higher score than a negative, counting ties as one half.
 
-    Args:
-        positive: ``(n,)`` scores of the positives, at least one.
-        negative: ``(m,)`` scores of the negatives, at least one.
-
-    Returns:
-        The area under the ROC curve. 0.5 means that the scores do not separate them.
+    This is the area under the ROC curve. 0.5 means that the scores ``(n,)`` and ``(m,)``, at least one each, do not separate
+    them.
 
     Source: Hanley and McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC) Curve",
         Radiology, 1982, for the interval.
@@ -76,30 +72,21 @@ def _within(value: float, deviation: float) -> Estimate:
     return Estimate(value, value - NORMAL_QUANTILE * deviation, value + NORMAL_QUANTILE * deviation)
 
 
-def ridge_predictions(known: Values, targets: Values, unknown: Values, *, penalty: float = 1.0) -> Values:
+def ridge_predictions(known: Values, targets: Values, unknown: Values) -> Values:
     """Return the targets, ``(m, C)``, that a ridge regression predicts, as an attacker fits it to items of their own.
 
-    Args:
-        known: ``(n, D)`` inputs of the attacker's items.
-        targets: ``(n, C)`` targets of these items.
-        unknown: ``(m, D)`` inputs of the items that the attacker wants to know.
-        penalty: Ridge penalty, greater than 0.
+    The attacker knows the inputs ``(n, D)`` and targets ``(n, C)`` of these items, and the inputs ``(m, D)`` of the others.
     """
     mean, center = known.mean(axis=0), targets.mean(axis=0)
     moved = known - mean
-    weights = np.linalg.solve(moved.T @ moved + penalty * np.eye(moved.shape[1]), moved.T @ (targets - center))
+    weights = np.linalg.solve(moved.T @ moved + np.eye(moved.shape[1]), moved.T @ (targets - center))
     return np.asarray((unknown - mean) @ weights + center)
 
 
 def explained_share(predicted: Values, true: Values) -> Estimate:
     """Return the share of the variance of vectors that predictions explain; 0 for their mean, 1 for the vectors.
 
-    Args:
-        predicted: ``(n, D)``.
-        true: ``(n, D)``, not all rows equal.
-
-    Returns:
-        The share, with an interval over the items. It can be negative.
+    It has an interval over the items ``(n, D)``, whose true vectors are not all equal, and can be negative.
     """
     left = np.square(true - predicted).sum(axis=1)
     all_of_it = np.square(true - true.mean(axis=0)).sum(axis=1).mean()
@@ -158,11 +145,7 @@ def calibrated(scores: Values, own: int) -> Values:
     """Return the scores, ``(n,)``, under one silo's model minus the mean of those under the models of the other silos.
 
     Some items fit every model. The other silos' models, which have not seen the item, show how well it fits without having
-    been trained on.
-
-    Args:
-        scores: ``(J, n)``, one row per model, at least two.
-        own: Row of the silo's model.
+    been trained on. There is one row of scores ``(J, n)`` per model, at least two.
 
     Source: Watson et al., "On the Importance of Difficulty Calibration in Membership Inference Attacks", ICLR 2022.
     """

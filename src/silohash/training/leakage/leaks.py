@@ -110,11 +110,7 @@ class Attacker:
 
     @cached_property
     def outside(self) -> Rows:
-        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities.
-
-        Raises:
-            UserError: If there are too few of them.
-        """
+        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities."""
         archive = self.run.archive
         rows = np.setdiff1d(archive.split("query"), archive.split("train"))
         for modality in self.run.model.featurizers:

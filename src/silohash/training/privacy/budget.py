@@ -31,9 +31,7 @@ round the noise multiplier for the silos whose updates were used, and 0 for the 
 def sampling(items: int, batch: int) -> tuple[float, int]:
     """Return the probability with which each item takes part in a step, and the number of steps per epoch.
 
-    Args:
-        items: Number of training items, which is taken for public.
-        batch: Expected number of items per step.
+    The number of training items is taken for public. ``batch`` is the expected number of items per step.
 
     Example:
         >>> sampling(100, 25), sampling(10, 25), sampling(0, 25)
@@ -116,18 +114,14 @@ class Budget:
 def epsilon_of_samples(
     noise_multiplier: float, rate: float, steps: int, *, statistics: Sequence[float] = (), delta: float
 ) -> float:
-    """Return epsilon for adding or removing one item of a silo.
+    """Return epsilon for adding or removing one item of a silo, which need not hold with probability delta.
 
-    Args:
-        noise_multiplier: Standard deviation of the noise of a step, as a multiple of the limit on an item's gradient.
-        rate: Probability with which an item takes part in a step, independent of the other items and steps. If it is 1,
-            every item takes part in every step, and nothing is gained by the sampling.
-        steps: Number of steps.
-        statistics: Noise multipliers of further releases, in which all items take part.
-        delta: Probability for which epsilon need not hold.
+    A noise multiplier is the standard deviation of the noise of a step, as a multiple of the limit on an item's gradient.
+    ``statistics`` are those of further releases, in which all items take part. The rate is the probability with which an
+    item takes part in a step, independent of the other items and steps. If it is 1, nothing is gained by the sampling.
 
     Raises:
-        UserError: If the package dp-accounting is not installed.
+        UserError: If the package dp-accounting is not installed, as in all functions here that count epsilon.
     """
     if rate >= 1.0:
         return epsilon_of_noise([*[noise_multiplier] * steps, *statistics], delta=delta)
@@ -137,14 +131,7 @@ def epsilon_of_samples(
 def epsilon_of_noise(multipliers: Sequence[float], *, delta: float) -> float:
     """Return epsilon of several sums with Gaussian noise, none of them of a sample. It is exact.
 
-    It is 0 without releases, and infinity if one of them has no noise.
-
-    Args:
-        multipliers: Per release the standard deviation of the noise, as a multiple of the largest contribution.
-        delta: Probability for which epsilon need not hold.
-
-    Raises:
-        UserError: If the package dp-accounting is not installed.
+    It is 0 without releases, and infinity if one of them has no noise. There is one noise multiplier per release.
     """
     multiplier = joint(multipliers)
     if multiplier == 0.0 or math.isinf(multiplier):
@@ -160,16 +147,7 @@ def epsilon_of_sampled_silos(multipliers: Sequence[float], *, drawn: int, silos:
 
     It holds for those who do not learn which silos took part. The analysis compares two federations in which one silo's
     contribution is replaced by any other, which changes a sum by up to twice the limit. It is never worse than that of
-    rounds in which all silos take part.
-
-    Args:
-        multipliers: Per round the standard deviation of the noise, as a multiple of the limit on a contribution.
-        drawn: Number of silos per round.
-        silos: Number of all silos.
-        delta: Probability for which epsilon need not hold.
-
-    Raises:
-        UserError: If the package dp-accounting is not installed.
+    rounds in which all silos take part. There is one noise multiplier per round, in which ``drawn`` of all silos take part.
 
     Source: Wang, Balle and Kasiviswanathan, "Subsampled Rényi Differential Privacy and Analytical Moments Accountant",
         AISTATS 2019.

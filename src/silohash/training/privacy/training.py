@@ -2,15 +2,20 @@
 
 Source: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, for the unit ``record``; McMahan et al., "Learning
 Differentially Private Recurrent Language Models", ICLR 2018, for the unit ``silo``.
+
+Everything exact is left out of messages: weights are equal for all silos, because numbers of items per modality or class
+would be exact, and losses stay in the silo.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,9 +25,11 @@ from silohash.base import seeds
 from silohash.base.errors import NotPrivate
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
 from silohash.base.optional import require
-from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step
+from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step
 from silohash.methods.federated.base import FederatedMethod, SiloContext
-from silohash.methods.federated.private_updates import noise_share, private_change, private_statistics, public_weights
+from silohash.methods.federated.shared_means import SharedMean
+from silohash.methods.local.base import COLUMNS, rows_of
+from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of, fixed_buffers
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted
@@ -30,6 +37,10 @@ from silohash.run.config.load import ResolvedConfig
 from silohash.run.config.sections import PrivacyConfig, RunConfig
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY, sampling
+
+FEWEST_DEVIATIONS = 3.0
+"""A class whose noisy count is below this multiple of the noise's standard deviation is not released. The decision sees
+nothing but noisy values, so it costs no privacy."""
 
 
 def new_key(seed: int | None, *, silo: int = -1) -> np.ndarray:
@@ -122,12 +133,100 @@ class PrivateRound:
         return replace(result, update=update, kept=kept, loss=float("nan"), terms={}, warnings=())
 
 
+def private_change(
+    update: Message, origin: ReadArrays, *, clip_norm: float, deviation: float, generator: np.random.Generator
+) -> Message:
+    """Return an update of parameters whose change from an origin is limited and noisy, and whose weights are all 1."""
+    change = {name: np.asarray(array, np.float64) - origin[name] for name, array in update.params.items()}
+    moved = noised(clipped(change, clip_norm), deviation, generator)
+    params = {name: (origin[name] + moved[name]).astype(array.dtype) for name, array in update.params.items()}
+    return replace(update, params=params, weights=public_weights(update, unit="silo"))
+
+
+def noise_share(clip_norm: float, noise_multiplier: float, silos: int) -> float:
+    """Return the standard deviation of the noise that each silo adds, so that the sum hides it from any other silo.
+
+    Another silo knows its own noise. The noise of the other ``silos - 1``, at least one, has the standard deviation
+    ``noise_multiplier * clip_norm``.
+    """
+    return noise_multiplier * clip_norm / math.sqrt(silos - 1)
+
+
+def item_share(message: Message, means: Sequence[SharedMean], max_labels: int) -> float:
+    """Return the largest norm that one item's share in all class sums and counts of a message can have.
+
+    An item has a total weight of at most ``max_labels`` over its classes and at most 1 in each, and contributes a vector of
+    values in [-1, 1]. The means are those per class that the method declares.
+    """
+    widths = [message.sums[name].shape[1] for mean in means for name in mean.pairs(message)]
+    return math.sqrt(max_labels * sum(width + 1 for width in widths))
+
+
+def private_statistics(
+    update: Message,
+    means: Sequence[SharedMean],
+    *,
+    max_labels: int,
+    noise_multiplier: float,
+    generator: np.random.Generator,
+) -> Message:
+    """Return an update with noisy class sums and counts, and weights of 1.
+
+    Rows of classes whose noisy count is small become zero, so that the server does not divide noise by noise. The others
+    are brought back into the range that means of values in [-1, 1] can have. The method declares the means per class of all
+    sums in the update, whose parameters are already private. The noise is a multiple of the largest `item_share`.
+    """
+    deviation = noise_multiplier * item_share(update, means, max_labels)
+    noisy = noised(update.sums, deviation, generator)
+    found: Arrays = {}
+    for mean in means:
+        for name, count_name in mean.pairs(update).items():
+            counts = np.minimum(noisy[count_name], update.counts["items"])
+            counts = np.where(noisy[count_name] >= FEWEST_DEVIATIONS * deviation, counts, 0.0)
+            found[count_name] = counts
+            found[name] = np.clip(noisy[name], mean.low * counts[:, None], mean.high * counts[:, None])
+    sums = {name: found[name].astype(array.dtype) for name, array in update.sums.items()}
+    return replace(update, sums=sums, weights=public_weights(update, unit="record"))
+
+
+def public_weights(update: Message, *, unit: Literal["record", "silo"]) -> dict[str, float]:
+    """Return the weights of a silo that do not depend on its numbers of items.
+
+    With the unit ``silo`` they are all 1. With the unit ``record`` they are 0 for parameter groups that the silo does not
+    train, because it has no pictures or no texts at all.
+    """
+    return {group: float(unit == "silo" or weight > 0) for group, weight in update.weights.items()}
+
+
+def norm_of(arrays: ReadArrays) -> float:
+    """Return the Euclidean norm of all values of some arrays together, computed in float64."""
+    return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays.values()))
+
+
+def clipped(arrays: ReadArrays, limit: float) -> Arrays:
+    """Return float64 arrays with the same direction and a norm of at most ``limit``.
+
+    Arrays with values that are not finite become zero, because no factor limits them.
+
+    Example:
+        >>> clipped({"a": np.array([3.0, 4.0])}, 1.0)["a"].tolist()
+        [0.6000000000000001, 0.8]
+    """
+    norm = norm_of(arrays)
+    if not math.isfinite(norm):
+        return {name: np.zeros(array.shape) for name, array in arrays.items()}
+    factor = min(1.0, limit / norm) if norm > 0 else 1.0
+    return {name: array.astype(np.float64) * factor for name, array in arrays.items()}
+
+
+def noised(arrays: ReadArrays, deviation: float, generator: np.random.Generator) -> Arrays:
+    """Return float64 arrays with independent Gaussian noise on every value, drawn in the order of the arrays."""
+    return {name: array + generator.normal(scale=deviation, size=array.shape) for name, array in arrays.items()}
+
+
 @dataclass(frozen=True)
 class PrivateSteps:
-    """The noisy gradients of a phase.
-
-    The sum is divided by ``expected``, the expected number of items per step.
-    """
+    """The noisy gradients of a phase: sums divided by ``expected``, the expected number of items per step."""
 
     context: SiloContext
     federated: FederatedMethod
@@ -166,15 +265,7 @@ class PrivateSteps:
 
 def one_of(batch: PairBatch, place: int) -> PairBatch:
     """Return the batch that holds a single item of another one."""
-
-    def cut(values: Tensor | None) -> Tensor | None:
-        """Return the row of the item."""
-        return None if values is None else values[place : place + 1]
-
-    return replace(
-        batch, row=batch.row[place : place + 1], image=cut(batch.image), text=cut(batch.text), labels=cut(batch.labels),
-        has_image=batch.has_image[place : place + 1], has_text=batch.has_text[place : place + 1],
-    )  # fmt: skip
+    return rows_of(batch, COLUMNS, slice(place, place + 1))
 
 
 def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
@@ -230,9 +321,8 @@ class Passes:
     def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
         """Return per parameter the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
 
-        Args:
-            loss: Scalar, the sum over the records of losses, each of which depends on the outputs for one record only.
-            limit: Limit on the norm of a record's gradient with respect to all parameters together.
+        The loss is the sum over the records of losses, each of which depends on the outputs for one record only. The norm is
+        that of a record's gradient with respect to all parameters together.
         """
         deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
         used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)

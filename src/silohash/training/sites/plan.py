@@ -55,22 +55,14 @@ PLAN = "plan.safetensors"
 
 
 def read_message(path: Path) -> Message:
-    """Return a message that was stored before the first round.
-
-    Raises:
-        UserError: If it is missing or damaged.
-    """
+    """Return a message that was stored before the first round."""
     with reading(path, missing="The server has not announced this run here. Start the run again."):
         content = path.read_bytes()
     return Message.decode(content)
 
 
 def check_version(version: str, sender: str) -> None:
-    """Check that whoever announced a run has the version of silohash that is installed here.
-
-    Raises:
-        UserError: If it has another one.
-    """
+    """Check that whoever announced a run has the version of silohash that is installed here."""
     if version != __version__:
         raise OtherVersion(
             f"silohash has the version {__version__} here, and {visible(version or 'none')} at {sender}. Install the same "
@@ -79,11 +71,7 @@ def check_version(version: str, sender: str) -> None:
 
 
 def check_digest(digest: str, config: RunConfig, sender: str) -> None:
-    """Check that the config of a run means the same here as at whoever announced it.
-
-    Raises:
-        UserError: If it does not, for example because packages that add methods differ.
-    """
+    """Check that the config of a run means the same here as at whoever announced it, with the same packages of methods."""
     own = config.shared_digest()
     if digest != own:
         raise SilosDiffer(
@@ -117,11 +105,7 @@ def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int)
 
 
 def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Sequence[str]) -> Message:
-    """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels.
-
-    Raises:
-        UserError: If the archive does not fit the config.
-    """
+    """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels."""
     silo = training_silos(archive, rows_of_site(archive, number, silos, resolved.config.seed), resolved)[number]
     sums: Arrays = {}
     private = resolved.config.exchange.privacy is not None
@@ -220,11 +204,7 @@ class Plan:
         )
 
     def with_networks(self, resolved: ResolvedConfig) -> Plan:
-        """Return the plan with the published networks of a config, if it has any, from their files on this machine.
-
-        Raises:
-            UserError: If the files are not here, or do not match the features.
-        """
+        """Return the plan with the published networks of a config, if it has any, from their files on this machine."""
         towers = model_spec(self.featurizers, resolved, len(self.labels), {}).networks
         published = published_weights(towers) if towers else {}
         return replace(self, networks={m: tower.settings for m, tower in towers.items()}, published=published)
@@ -260,11 +240,7 @@ class Plan:
         )
 
     def server_inputs(self, resolved: ResolvedConfig) -> Prepared:
-        """Return the inputs of the server, which do not contain items.
-
-        Raises:
-            UserError: If the silos do not fit the methods.
-        """
+        """Return the inputs of the server, which do not contain items."""
         check_tokens(self.featurizers, resolved)
         refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
         refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
@@ -279,11 +255,7 @@ class Plan:
         )
 
     def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
-        """Return the inputs of a silo, in which the other silos have no items.
-
-        Raises:
-            UserError: If the archive lacks what the methods need.
-        """
+        """Return the inputs of a silo, in which the other silos have no items."""
         own = self._with_labels(archive)
         parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
         silos = training_silos(own, parts, resolved)
@@ -310,11 +282,7 @@ def _places(labels: Sequence[str], names: Sequence[str]) -> Rows:
 
 
 def announcements(folder: Path, plan: Plan, descriptions: Sequence[Message], *, begins: bool) -> tuple[Announced, ...]:
-    """Return what each silo announced first, and store it, so that no later description of a run that continues changes it.
-
-    Raises:
-        UserError: If the stored file is damaged.
-    """
+    """Return what each silo announced first, and store it, so that no later description in a continued run changes it."""
     path = folder / ANNOUNCEMENTS
     known = Message("announcements", "server", 0) if begins or not path.exists() else read_message(path)
     counts, sums = dict(known.counts), dict(known.sums)
@@ -345,7 +313,8 @@ def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
         if message.notes[f"features/{modality}"] != about:
             raise SilosDiffer(
                 f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
-                f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
+                f"of those of {first.sender} ({about}). Give all silos data of the same kind and width, and name the "
+                'analysis of texts: [features] text = { kind = "tfidf", analysis = "unicode-1", languages = ["en", "fr"] }'
             )
     fitted, sums = features.restored({}, json.loads(about)), []
     # counts are per item and pixel, token or region

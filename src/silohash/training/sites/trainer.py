@@ -254,10 +254,8 @@ class KeptArrays:
     def store(self, arrays: ReadArrays, *, round: int, finishing: bool) -> Arrays:  # noqa: A002  the field's word
         """Write arrays, and return the reference to them. Nobody but the owner of the file may read it.
 
-        Args:
-            arrays: The arrays. If there are none, nothing is written, and the reference is empty.
-            round: The round that ends with them.
-            finishing: Whether they replace those of the same round, in which the silo waited for merged statistics.
+        Without arrays, nothing is written, and the reference is empty. If ``finishing``, they replace those of
+        the same round, in which the silo waited for merged statistics.
 
         Raises:
             UserError: If they are not finite, because no later round could use them, or the disk is full.

@@ -22,8 +22,7 @@ from silohash.run.events import Observer
 from silohash.run.folder import ENVIRONMENT, Run
 from silohash.run.model.trained import TrainedModel
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint
-from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloTask
 from silohash.training.experiment import deploy_tasks, environment, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
@@ -164,10 +163,7 @@ def deploy_at_sites(
     limits: Limits,
     notify: Notify,
 ) -> TrainedModel:
-    """Let each silo store the model that it deploys, and return the model of the server, without personal ones.
-
-    To store a model, silos get at least `STORE_SECONDS`.
-    """
+    """Let each silo store the model that it deploys, and return the model of the server, without personal ones."""
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
     attendance = Attendance(engine, Limits(seconds, quorum=0))
     silos = attendance.invited(range(len(prepared.silos)))

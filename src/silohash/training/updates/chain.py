@@ -59,14 +59,9 @@ class Link:
         return federated
 
     def restored(self, update: Message, reference: Callable[[], ReadArrays]) -> Message:
-        """Server: return an update as the links before this one sent it.
+        """Server: return an update as the links before this one sent it, or raise `DamagedUpdateError`.
 
-        Args:
-            update: The message of a silo.
-            reference: Returns the parameters from which the silo's update is measured.
-
-        Raises:
-            DamagedUpdateError: If that is impossible.
+        ``reference`` returns the parameters from which the silo's update is measured.
         """
         return update
 
@@ -93,10 +88,7 @@ class Link:
     def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
         """Server: return the messages to use, possibly changed, and a remark per affected silo.
 
-        Args:
-            current: Current parameters if the messages are updates; None if they are statistics.
-            messages: Messages that were not rejected.
-            rejected: Number of silos of the round whose messages were rejected.
+        The current parameters are None if the messages are statistics. ``rejected`` is the number of rejected messages.
         """
         return list(messages), {}
 
@@ -105,10 +97,7 @@ class Link:
     ) -> tuple[Arrays, PrivacyRecord | None]:
         """Server: return what to store about the data that the silos have released, and the record of it.
 
-        Args:
-            before: The server's private arrays before the round.
-            asked: Numbers of the silos that were asked to train.
-            used: Numbers of the silos whose updates were used.
+        It is given the private arrays before the round, and the silos that were asked and those whose updates were used.
         """
         return {}, None
 

@@ -54,20 +54,11 @@ class Codec(Protocol):
     feedback: ClassVar[bool]
 
     def encode(self, wanted: np.ndarray, reference: np.ndarray) -> Arrays:
-        """Return what is sent of a parameter.
-
-        Args:
-            wanted: The parameter that the server should have, of any floating-point type.
-            reference: The parameter that the silo received, of the same shape and type.
-        """
+        """Return what is sent of a ``wanted`` parameter, given the one that the silo received, of the same form."""
         ...
 
     def decode(self, parts: Parts, reference: np.ndarray) -> np.ndarray:
-        """Return the parameter that the server gets, with the shape and type of the reference.
-
-        Raises:
-            DamagedUpdateError: If the parts do not fit the reference.
-        """
+        """Return the parameter that the server gets; raise `DamagedUpdateError` if the parts do not fit the reference."""
         ...
 
 
@@ -146,18 +137,8 @@ class TopK:
         return found.reshape(reference.shape)
 
 
-def codec_of(compression: CompressionConfig) -> Codec | None:
-    """Return the way of compressing parameters; None if silos send those that they send as they are."""
-    codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
-    return codecs.get(compression.kind)
-
-
 def largest(sizes: np.ndarray, count: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of the largest values, ``(n,)``. Of equal values the first ones are taken.
-
-    Args:
-        sizes: ``(n,)``, at least 0. NaN counts as infinite.
-        count: Number of values, at least 1 and at most ``n``.
+    """Return a mask of the ``count`` largest values, ``(n,)`` each. Of equal values the first are taken; NaN is infinite.
 
     Example:
         >>> largest(np.array([1.0, 3.0, 2.0, 2.0]), 2).tolist()
@@ -173,19 +154,11 @@ def largest(sizes: np.ndarray, count: int) -> npt.NDArray[np.bool_]:
 
 @np.errstate(invalid="ignore", over="ignore")  # the server rejects values that are not finite
 def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, codec: Codec) -> tuple[Message, Arrays]:
-    """Return a silo's update with compressed parameters, and what the compression left out.
+    """Return a silo's update with compressed parameters, and what the compression left out, by parameter.
 
-    Integer parameters are sent as they are.
-
-    Args:
-        update: The update.
-        reference: The parameters that the silo received, or zeros if its update holds differences.
-        residual: What was left out of the silo's last update, by parameter.
-        codec: The way of compressing.
-
-    Returns:
-        The message to send, and the residual for the next update: without entries for parameters of which nothing was left
-        out, and with those that this update does not send.
+    Integer parameters are sent as they are. The reference holds the parameters that the silo received, or zeros if its
+    update holds differences, and the residual what was left out of its last update. The next residual has no entries for
+    parameters of which nothing was left out, and keeps those that this update does not send.
     """
     params: Arrays = {}
     packed: Arrays = {}
@@ -205,11 +178,7 @@ def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, cod
 
 @np.errstate(invalid="ignore", over="ignore")
 def restored(update: Message, reference: ReadArrays, codec: Codec) -> Message:
-    """Return an update as the server uses it, with parameters that are not compressed.
-
-    Raises:
-        DamagedUpdateError: If a parameter does not fit the reference.
-    """
+    """Return an update as the server uses it; raise `DamagedUpdateError` if a parameter does not fit the reference."""
     found: dict[str, Arrays] = {}
     for name, array in update.compressed.items():
         parameter, _, part = name.rpartition("/")
@@ -262,7 +231,8 @@ class Compression(Link):
     @classmethod
     def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Compression:
         """Return the compression of a config."""
-        return cls(codec_of(compression), compression.kind == "hash_layers", federated)
+        codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
+        return cls(codecs.get(compression.kind), compression.kind == "hash_layers", federated)
 
     @override
     def prepare(self, model: nn.Module) -> None:

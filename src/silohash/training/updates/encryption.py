@@ -112,11 +112,7 @@ class EncryptedSum:
     blocks: list[Any] = field(default_factory=list)
 
     def add(self, vector: ReadArrays) -> None:
-        """Add an encrypted vector.
-
-        Raises:
-            DamagedUpdateError: If it is not one of that length.
-        """
+        """Add an encrypted vector; raise `DamagedUpdateError` if it is not one of that length."""
         given = read_blocks(self.context, vector, self.count)
         if not self.blocks:
             self.blocks = given
@@ -138,11 +134,7 @@ def packed(blocks: Sequence[bytes]) -> Arrays:
 
 
 def read_blocks(context: Any, vector: ReadArrays, count: int) -> list[Any]:  # noqa: ANN401
-    """Return the ciphertexts of an encrypted vector of ``count`` values.
-
-    Raises:
-        DamagedUpdateError: If they are damaged, or hold another number of values.
-    """
+    """Return the ciphertexts of an encrypted vector; raise `DamagedUpdateError` if they do not hold ``count`` values."""
     import tenseal
 
     try:
@@ -183,11 +175,7 @@ class SiloKey:
 
     @classmethod
     def new(cls) -> SiloKey:
-        """Return a new random key.
-
-        Raises:
-            UserError: If a package is missing.
-        """
+        """Return a new random key."""
         require("cryptography", "Encryption of updates")
         return cls({scheme.name: context_bytes(new_context(scheme), secret=True) for scheme in SCHEMES}, os.urandom(32))
 
@@ -245,11 +233,7 @@ class SiloKey:
         return packed([tenseal.ckks_vector(context, block).serialize() for block in blocks])
 
     def decrypted(self, scheme: Scheme, vector: ReadArrays, count: int) -> Values:
-        """Return the values of an encrypted sum, ``(count,)``.
-
-        Raises:
-            DamagedUpdateError: If it is damaged.
-        """
+        """Return the values of an encrypted sum, ``(count,)``; raise `DamagedUpdateError` if it is damaged."""
         blocks = read_blocks(self._opened[scheme.name], vector, count)
         parts = [on_grid(np.array(block.decrypt(), np.float64), scheme.grid_bits) for block in blocks]
         values = np.concatenate([np.zeros(0), *parts])
@@ -283,11 +267,7 @@ class SiloKey:
 
 
 def on_grid(values: Values, bits: int | None) -> Values:
-    """Return the sums of a block rounded to the precision that they have, so that whole numbers and zeros are exact.
-
-    Args:
-        values: ``(n,)``, decrypted sums.
-        bits: See `Scheme`.
+    """Return sums of a block ``(n,)``, rounded to the precision that they have, so that whole numbers and zeros are exact.
 
     Example:
         >>> on_grid(np.array([3.0000000000001, 1e-14, 0.5]), 41).tolist()

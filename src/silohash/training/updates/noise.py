@@ -10,13 +10,12 @@ from typing_extensions import override
 
 from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.federated.base import ServerState
-from silohash.methods.federated.private_updates import public_weights
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.config.sections import PrivacyConfig
 from silohash.run.events import PrivacyRecord
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY, Budget
-from silohash.training.privacy.training import PrivateRound, new_key
+from silohash.training.privacy.training import PrivateRound, new_key, public_weights
 from silohash.training.updates.chain import CarryOut, Link
 
 

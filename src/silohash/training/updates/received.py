@@ -11,7 +11,6 @@ from silohash.base.files import write_bytes
 from silohash.base.forms import reading
 from silohash.base.types import ReadArrays
 from silohash.methods.message import Message
-from silohash.run.config.sections import RunConfig
 
 FOLDER = "received"
 ORIGIN = "origin.safetensors"
@@ -41,28 +40,14 @@ class ReceivedUpdates:
         return (self.folder / ORIGIN).exists()
 
     def origin(self) -> Message:
-        """Return what the server sent at the beginning of the round.
-
-        Raises:
-            UserError: If the file is missing or damaged.
-        """
+        """Return what the server sent at the beginning of the round."""
         return _read(self.folder / ORIGIN)
 
     def updates(self) -> Iterator[tuple[int, Message]]:
-        """Yield the number and the update of each silo, in silo order.
-
-        Raises:
-            UserError: If a file is damaged.
-        """
+        """Yield the number and the update of each silo, in silo order."""
         numbers = sorted(int(path.stem) for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
         for number in numbers:
             yield number, _read(self.folder / f"{number}.safetensors")
-
-
-def received_updates(config: RunConfig, folder: Path | None) -> ReceivedUpdates | None:
-    """Return where a run keeps its updates; None without a folder or if they are encrypted."""
-    kept = config.exchange.encryption is None
-    return ReceivedUpdates(folder / FOLDER) if kept and folder is not None else None
 
 
 def _read(path: Path) -> Message:

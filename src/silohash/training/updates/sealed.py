@@ -72,11 +72,7 @@ def layout_of(arrays: ReadArrays) -> str:
 
 
 def read_layout(text: str) -> Layout:
-    """Return the layout that `layout_of` wrote.
-
-    Raises:
-        DamagedUpdateError: If it is damaged.
-    """
+    """Return the layout that `layout_of` wrote; raise `DamagedUpdateError` if it is damaged."""
     try:
         return [
             (str(name), tuple(int(size) for size in shape), str(np.dtype(kind)))
@@ -109,11 +105,7 @@ def length_of(layout: Layout) -> int:
 
 
 def vectors_in(update: Message) -> list[tuple[Scheme, str, Arrays]]:
-    """Return the encrypted vectors of a silo, each with its scheme and the text of its layout.
-
-    Raises:
-        DamagedUpdateError: If there are none, or their layouts are missing.
-    """
+    """Return the encrypted vectors of a silo, each with its scheme and layout; raise `DamagedUpdateError` without any."""
     try:
         layouts = json.loads(update.notes[LAYOUTS])
         return [(s, str(layouts[s.name]), entries_under(s.name, update.encrypted)) for s in SCHEMES]

@@ -80,7 +80,7 @@ def test_the_seed_draws_other_queries_and_stands_in_the_name(wikipedia: Path) ->
         (
             {"overlapp": "accept"},
             UnknownOption,
-            r'wikipedia has no option "overlapp" \(did you mean "overlap"\?\); it has: root, layout',
+            r'wikipedia has no option "overlapp" \(did you mean "overlap"\?\); its options are: root, layout',
         ),
         ({"layot": "dscmr"}, UnknownOption, "layot"),
     ],
@@ -118,7 +118,7 @@ def test_text_features_of_the_user_replace_the_texts(wikipedia: Path) -> None:
 def test_an_option_of_another_layout_is_refused(tmp_path: Path) -> None:
     folder = write_lists(tmp_path / "coco")
     with pytest.raises(
-        UnknownOption, match='layout lists of coco has no option "year"; it has: pictures, strip, classes'
+        UnknownOption, match='layout lists of coco has no option "year"; its options are: pictures, strip, classes'
     ):
         open_archive("coco", options={"root": str(folder), "year": 2014})
 

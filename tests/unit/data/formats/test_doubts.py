@@ -75,6 +75,16 @@ def test_texts_that_stand_for_none():
     ]
 
 
+def test_texts_of_one_word_each_are_doubted_unless_they_share_words():
+    names = {number: f"photo{number}.jpg" for number in range(40)}
+    (found,) = doubts_about_texts(names)
+    assert found.startswith("Nearly every text is a single word of its own: ")
+    assert not list(doubts_about_texts(dict(list(names.items())[:10])))  # too few to tell
+    assert not list(doubts_about_texts(names | dict.fromkeys(range(20), "boat")))
+    assert not list(doubts_about_texts({number: f"a boat {number}" for number in range(40)}))
+    assert not list(doubts_about_texts({number: "船" * number + "很大" for number in range(40)}))
+
+
 def test_values_that_divide_the_items():
     museums = ["Bern", "bern", "Z\u00fcrich", "Zu\u0308rich", "basel", "basel", "basel", "bern", "bern", "bern"]
     assert list(doubts_about_values("museum", museums)) == [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base.errors import BadLine, DamagedFile, MissingFile, UserError, WrongKindOfFile
-from silohash.features.nodes.parses import NO_HEAD, Parse, Parses
+from silohash.features.nodes.parses import NO_HEAD, Parse, read_parses
 from silohash.features.words import WordRule
 
 RULE = WordRule(numbers=True, single_letters=True, common_words=True)
@@ -31,13 +31,15 @@ CONLLU = """\
 """
 
 
-def parses(path: Path, content: str) -> Parses:
+def parses(path: Path, content: str) -> dict[str, Parse]:
     path.write_text(content, encoding="utf-8")
-    return Parses(path, RULE)
+    return read_parses(path, RULE)
 
 
-def heads(found: Parses, text: str) -> list[int] | None:
-    return found.heads(RULE.words(text))
+def heads(found: dict[str, Parse], text: str) -> list[int] | None:
+    words = RULE.words(text)
+    parse = found.get("".join(words))
+    return None if parse is None else parse.heads_of(words)
 
 
 def test_conllu_gives_the_heads_of_the_words_of_a_text(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_files_that_cannot_be_used_are_named_with_the_line(
 
 def test_missing_files_and_other_encodings_are_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match=r"none\.jsonl.*features\.text\.parses"):
-        Parses(tmp_path / "none.jsonl", RULE)
+        read_parses(tmp_path / "none.jsonl", RULE)
     (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
     with pytest.raises(DamagedFile, match=r"latin\.jsonl"):
-        Parses(tmp_path / "latin.jsonl", RULE)
+        read_parses(tmp_path / "latin.jsonl", RULE)

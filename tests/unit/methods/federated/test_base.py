@@ -20,7 +20,6 @@ from silohash.training.checkpoint import load_checkpoint, save_checkpoint
 from silohash.training.worker import Worker
 from tests.runs import (
     Records,
-    first_state,
     model_spec,
     prepared,
     run_loop,
@@ -189,7 +188,7 @@ def test_resuming_from_a_checkpoint_is_the_same(tmp_path) -> None:
 @pytest.mark.whole_run
 def test_only_shared_parameters_are_averaged() -> None:
     state = run_loop(inputs(rounds=1))
-    start = first_state(inputs(), Worker(inputs(), torch.device("cpu"))).server.params
+    start = Worker(inputs(), torch.device("cpu")).first_state().server.params
     same = {name: np.array_equal(array, start[name]) for name, array in state.server.params.items()}
     assert {name for name, unmoved in same.items() if unmoved} == {
         f"{m}.{PRIVATE}.{part}" for m in ("image", "text") for part in ("weight", "bias")
@@ -311,7 +310,7 @@ def test_a_new_context_has_no_loss_no_score_and_counts_steps() -> None:
     assert np.isnan(fresh.validation_score())
     assert fresh.step_norm(7, 0.5) == 7.0
     assert (fresh.auxiliary, fresh.steps_taken, fresh.initial, fresh.name_space) == ({}, {}, {}, "")
-    fresh.mean_loss = 0.25
+    fresh.means["loss"] = 0.25
     assert (fresh.mean_loss, fresh.means) == (0.25, {"loss": 0.25})
 
 
@@ -323,7 +322,7 @@ def test_a_member_sees_its_own_entries_and_shares_the_loss() -> None:
     assert float(received_extra(member, "weight")) == 2.0
     member.keep("own", {"w": torch.ones(1)})
     assert set(context.state.kept) == {"moon/own/w"}
-    context.mean_loss = 0.5
+    context.means["loss"] = 0.5
     assert member.mean_loss == 0.5
     assert member.global_model is context.global_model
     inner = member.member("inner")

@@ -30,7 +30,6 @@ from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import (
     Records,
-    first_state,
     prepared,
     run_loop,
     same_arrays,
@@ -142,7 +141,7 @@ def test_a_share_of_silos_is_rounded_up(share: float, silos: int, faulty: int) -
 def test_a_round_with_too_few_silos_changes_nothing_and_the_record_says_why() -> None:
     given = prepared((8,) * 9, federated={"rounds": 2, "robust": {"rule": "multi_krum"}}, validation=2)
     worker, listener = Worker(given, torch.device("cpu")), Records()
-    start = first_state(given, worker)
+    start = worker.first_state()
     settings = RoundSettings(rounds=2, silos=[name for name, _, _ in given.silos], fraction=0.6, chain=worker.chain)
     state = run_rounds(
         start, federated=given.resolved.federated, engine=InProcess(worker), settings=settings, observers=[listener]
@@ -213,7 +212,7 @@ def score(faulty: int, *, name: str, rule: str | None = None) -> tuple[float, Re
     worker, listener = Worker(given, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=4, silos=[name for name, _, _ in given.silos], chain=worker.chain)
     state = run_rounds(
-        first_state(given, worker), federated=given.resolved.federated, engine=Faulty(worker, faulty),
+        worker.first_state(), federated=given.resolved.federated, engine=Faulty(worker, faulty),
         settings=settings, observers=[listener],
     )  # fmt: skip
     assert all(np.isfinite(array).all() for array in state.server.params.values())

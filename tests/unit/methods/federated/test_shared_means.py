@@ -20,7 +20,7 @@ from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, same_arrays
+from tests.runs import Records, prepared, same_arrays
 
 MEANS = (class_mean("sum", "count", like="table"),)
 TABLE = {"table": np.zeros((2, 3))}
@@ -218,7 +218,7 @@ def trained(name: str, faulty: int, change: Change, rule: str | None, **given: A
     worker, listener = Worker(inputs, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=2, silos=[silo for silo, _, _ in inputs.silos], validate=False, chain=worker.chain)
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
+        worker.first_state(), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
         settings=settings, observers=[listener],
     )  # fmt: skip
     return state, listener
@@ -291,7 +291,7 @@ def nova(faulty: int, change: Change) -> tuple[RunState, Records]:
     worker, listener = Worker(inputs, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=1, silos=[silo for silo, _, _ in inputs.silos], validate=False, chain=worker.chain)
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
+        worker.first_state(), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
         settings=settings, observers=[listener],
     )  # fmt: skip
     return state, listener

@@ -12,7 +12,7 @@ from torch import nn
 
 from silohash.methods.local.base import SiloData, class_group, joint_step
 from silohash.methods.local.label_networks import CLASS_VECTORS, LabelNet, LocalResponse, MultiScale
-from silohash.methods.local.supervised.dsph import ProxyNet
+from silohash.methods.local.supervised.dsph import DSPH, DSPHParams
 from silohash.models.towers import batch_of
 from silohash.testing.inputs import CLASSES, Held, model_spec, silo_data
 from silohash.training.engines.port import SiloResult
@@ -67,9 +67,9 @@ def test_a_label_network_returns_features_codes_and_labels() -> None:
     assert (code.shape, logits.shape) == ((3, 8), (3, 5))
 
 
-def made(bits: int = 8, held: Held | None = None) -> ProxyNet:
+def made(bits: int = 8, held: Held | None = None) -> nn.Module:
     torch.manual_seed(0)
-    return ProxyNet(model_spec(held=held or Held()), bits)
+    return DSPH(DSPHParams()).build(model_spec(held=held or Held()), bits)
 
 
 def test_proxies_are_extra_outputs_of_items_with_labels_only() -> None:

@@ -56,6 +56,16 @@ def test_template_without_a_local_method_takes_one_that_the_archive_allows(
     assert load_config(tmp_path / "new.toml").local.name == local
 
 
+def test_template_names_the_languages_of_the_texts(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    file.write_text(config_template(file, local="", federated="fedavg", data="glyphs"), encoding="utf-8")
+    assert load_config(file).features.text == {"kind": "tfidf", "analysis": "unicode-1", "languages": ["en"]}
+    assert "Found in the texts: English (en)." in file.read_text(encoding="utf-8").replace("\n# ", " ")
+    pictures = write_archive(tmp_path / "given", count=12, text="given")
+    file.write_text(config_template(file, local="dcmh", federated="fedavg", data=str(pictures)), encoding="utf-8")
+    assert load_config(file).features.text == {}
+
+
 def test_template_for_an_archive_that_is_not_there_says_which_tasks_there_are(tmp_path: Path) -> None:
     written = config_template(tmp_path / "new.toml", local="dcmh", federated="fedavg", data=str(tmp_path / "no"))
     assert (

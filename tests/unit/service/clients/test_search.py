@@ -125,4 +125,7 @@ def test_ranks_and_missing_silos_come_back() -> None:
     assert (hits.scores, found.scores) == (None, None)
     scored = replace(MadeUpBackend().hits(SearchOptions(k=3)), scores=(0.75, 0.5, -1.0))
     assert _hits(ResultsDocument.of(scored, asked=2).model_dump()).scores == (0.75, 0.5, -1.0)
+    ordered = replace(hits, cosines=(65536, 65000, 65000), left_out={-1 - 65000: 2})
+    found = _hits(ResultsDocument.of(ordered, asked=1).model_dump())
+    assert (found.order, found.cosines, found.ties_at_cut) == ("outputs", (None, None, None), 2)
     assert repr(Client("http://a")) == 'Client("http://a")'

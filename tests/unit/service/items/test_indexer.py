@@ -62,6 +62,10 @@ def test_items_get_the_codes_that_the_model_gives_them(indexer: Indexer, run: Ru
             assert (store.manifest.model_digest, store.manifest.silo) == (indexer.digest, "dock")
             for name, value in values.items():
                 assert (store.words([name]) == encoder.encode(value, modality).words).all()
+            found = store.magnitudes()
+            assert found is not None
+            expected = [encoder.encode(value, modality).magnitudes for value in values.values()]
+            np.testing.assert_allclose(found[1], np.concatenate(expected), atol=1)  # a batch may round otherwise
     assert stored(indexer, "image")["both"] == {"caption": "red square", "labels": ["red", "shape"]}
     with Store(indexer.index / "image.sqlite") as store:
         assert store.previews(["both"])["both"][:2] == b"\xff\xd8"

@@ -20,7 +20,7 @@ from silohash.training.privacy.budget import (
     joint,
     sampling,
 )
-from silohash.training.rounds import participants, round_half_up
+from silohash.training.rounds import participants
 from tests.runs import Records, prepared, run_loop
 
 SIZES = (60, 40, 20)
@@ -124,7 +124,7 @@ def test_who_takes_part_depends_on_the_secret() -> None:
     first, again, other = (participants(settings, 3, key) for key in keys)
     assert first == again
     assert first != other
-    assert len(other) == round_half_up(10.0)
+    assert len(other) == 10
     assert participants(settings, 3) == participants(replace(settings, rounds=5), 3)
 
 

@@ -18,7 +18,7 @@ from silohash.training.prepared import Prepared
 from silohash.training.rounds import HELD_BYTES, RoundSettings, run_rounds
 from silohash.training.updates.bounds import Announced, Bounds, capped
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, same_arrays
+from tests.runs import Records, prepared, same_arrays
 
 CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.zeros(3, np.float32)}
 OWN = Announced(20, 4, np.array([12, 0, 3]))
@@ -209,7 +209,7 @@ def trained(given: Prepared, change: dict[str, Any] | None, silos: int = 4, held
         announced=given.announced,
         held_bytes=held_bytes,
     )
-    start = first_state(given, worker)
+    start = worker.first_state()
     state = run_rounds(start, federated=given.resolved.federated, engine=engine, settings=settings, observers=[records])
     return state, records.records[0]
 

@@ -20,7 +20,7 @@ from silohash.training.updates.chain import DIRECT, Chain, DamagedUpdateError, L
 from silohash.training.updates.compression import Compression
 from silohash.training.updates.noise import Noise
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, same_arrays
+from tests.runs import Records, prepared, same_arrays
 
 SERVER = ServerState(params={"image.hash.bias": np.zeros(2, np.float32)})
 UPDATES = [
@@ -109,7 +109,7 @@ def test_without_an_update_that_a_rule_keeps_nothing_changes() -> None:
         return [], {"a": "too far away"}
 
     worker = Worker(given, torch.device("cpu"))
-    start = first_state(given, worker)
+    start = worker.first_state()
     screening = Screening(method(aggregation=replace(Aggregation(), screens=(screen,))))
     settings = RoundSettings(rounds=1, silos=["a", "b", "c"], validate=False, chain=Chain((screening,)))
     state = run_rounds(

@@ -17,17 +17,17 @@ from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.updates.chain import DIRECT, DamagedUpdateError
 from silohash.training.updates.compression import (
     Codec,
+    Compression,
     Half,
     Int8,
     TopK,
-    codec_of,
     compressed,
     largest,
     reference,
     restored,
 )
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, run_loop, same_arrays
+from tests.runs import Records, prepared, run_loop, same_arrays
 
 SHAPES = {"image.hash.weight": (8, 40), "image.hash.bias": (8,), "text.backbone.0.weight": (33, 5), "text.scale": ()}
 CODECS: list[Codec] = [Half(), Int8(), TopK(0.1), TopK(0.01), TopK(1.0)]
@@ -255,7 +255,7 @@ def test_every_method_trains_and_sends_fewer_bytes(federated: dict[str, Any], ki
 @pytest.mark.whole_run
 def test_half_and_int8_stay_near_the_run_without_compression() -> None:
     plain = run_loop(inputs(None, {"rounds": 4})).server.params
-    start = first_state(inputs(None), Worker(inputs(None), torch.device("cpu"))).server.params
+    start = Worker(inputs(None), torch.device("cpu")).first_state().server.params
     moved = float(sum(np.abs(plain[name] - start[name]).sum() for name in plain))
     for kind, share in (("half", 0.01), ("int8", 0.2)):
         other = run_loop(inputs({"kind": kind}, {"rounds": 4})).server.params
@@ -277,10 +277,10 @@ def test_residuals_stay_with_silos_that_do_not_take_part_and_survive_an_interrup
 def test_what_is_left_out_of_a_round_is_what_the_silo_keeps() -> None:
     given = inputs({"kind": "int8"})
     worker = Worker(given, torch.device("cpu"))
-    federated, server = given.resolved.federated, first_state(given, worker).server
+    federated, server = given.resolved.federated, worker.first_state().server
     sent = federated.broadcast(server, 0, round=0)
     result = worker.do(SiloTask("train", 0, sent))
-    codec = codec_of(given.config.exchange.compression)
+    codec = Compression.of(given.config.exchange.compression, given.resolved.federated).codec
     assert codec is not None
     for name, params in worker.model.state_dict().items():
         parts = {p: result.update.compressed[f"{name}/{p}"] for p in ("steps", "sizes")}
@@ -292,7 +292,7 @@ def test_residuals_are_not_taken_for_the_state_of_a_method() -> None:
     given = inputs({"kind": "int8"}, {"name": "moon"})
     worker = Worker(given, torch.device("cpu"))
     kept = {"residual/image.hash.bias": np.ones(16, np.float32)}
-    sent = given.resolved.federated.broadcast(first_state(given, worker).server, 0, round=0)
+    sent = given.resolved.federated.broadcast(worker.first_state().server, 0, round=0)
     result = worker.do(SiloTask("train", 0, sent, kept=kept))
     assert {name.partition("/")[0] for name in result.kept} == {"model", "residual"}
 
@@ -310,7 +310,7 @@ def test_an_update_that_cannot_be_restored_is_rejected_with_its_reason() -> None
 
     worker = Spoiling(given, torch.device("cpu"))
     settings = RoundSettings(rounds=1, silos=["a", "b", "c"], validate=False, chain=worker.chain)
-    state = first_state(given, worker)
+    state = worker.first_state()
     run_rounds(
         state, federated=given.resolved.federated, engine=InProcess(worker), settings=settings, observers=[records]
     )
@@ -323,7 +323,7 @@ def test_an_update_that_cannot_be_restored_is_rejected_with_its_reason() -> None
 @pytest.mark.whole_run
 def test_hash_layers_alone_are_trained_and_sent() -> None:
     given, records = inputs({"kind": "hash_layers"}), Records()
-    start = first_state(given, Worker(given, torch.device("cpu"))).server.params
+    start = Worker(given, torch.device("cpu")).first_state().server.params
     trained = run_loop(given, records).server.params
     for name in start:
         assert np.array_equal(start[name], trained[name]) == (".hash." not in name)

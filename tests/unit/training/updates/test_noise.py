@@ -10,7 +10,7 @@ from silohash.training.engines.port import SiloTask
 from silohash.training.privacy.budget import ASKED, KEY
 from silohash.training.updates.noise import Noise
 from silohash.training.worker import Worker
-from tests.runs import first_state, prepared
+from tests.runs import prepared
 
 
 def made(**privacy) -> tuple[Worker, Noise, SiloTask]:
@@ -19,7 +19,7 @@ def made(**privacy) -> tuple[Worker, Noise, SiloTask]:
     )
     worker = Worker(given, torch.device("cpu"))
     [link] = [one for one in worker.chain.links if isinstance(one, Noise)]
-    sent = given.resolved.federated.broadcast(first_state(given, worker).server, 0, round=0)
+    sent = given.resolved.federated.broadcast(worker.first_state().server, 0, round=0)
     return worker, link, SiloTask("train", 0, sent)
 
 
@@ -45,7 +45,7 @@ def test_announced_weights_are_public() -> None:
 def test_the_server_has_a_secret_unless_the_run_can_be_repeated() -> None:
     for repeatable in (True, False):
         worker, link, _ = made(unit="silo", repeatable=repeatable)
-        server = first_state(worker.prepared, worker).server
+        server = worker.first_state().server
         assert (KEY in server.private) != repeatable
         counts, record = link.released({}, [0, 2], [0])
         assert counts[ASKED].tolist() == [1, 0, 1]

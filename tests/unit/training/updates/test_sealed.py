@@ -44,7 +44,7 @@ from silohash.training.updates.sealed import (
     vector_of,
 )
 from silohash.training.worker import Worker
-from tests.runs import Records, first_state, prepared, run_loop, same_arrays, tiny
+from tests.runs import Records, prepared, run_loop, same_arrays, tiny
 
 ARRAYS = {
     "b": np.arange(6, dtype=np.int64).reshape(2, 3),
@@ -66,7 +66,7 @@ def encryption(given) -> Encryption:
 @pytest.fixture(scope="module")
 def updates(given) -> list[Message]:
     worker = Worker(given, torch.device("cpu"))
-    sent = Message("broadcast", "server", 0, encrypted=state_of(first_state(given, worker).server))
+    sent = Message("broadcast", "server", 0, encrypted=state_of(worker.first_state().server))
     return [worker.do(SiloTask("train", silo, sent)).update for silo in range(3)]
 
 
@@ -134,7 +134,7 @@ def run(given, away: set[int]) -> tuple[Some, Records]:
     worker, records = Worker(given, torch.device("cpu")), Records()
     engine = Some(worker, away)
     settings = RoundSettings(rounds=1, silos=["a", "b", "c"], validate=False, chain=worker.chain)
-    state = first_state(given, worker)
+    state = worker.first_state()
     run_rounds(state, federated=given.resolved.federated, engine=engine, settings=settings, observers=[records])
     return engine, records
 
@@ -260,7 +260,7 @@ def test_bytes_count_what_is_sent_for_the_sum_too(key: SiloKey) -> None:
 
 def result_of(given, round_: int = 0, server: ServerState | None = None, **changes: Any):
     worker = Worker(given, torch.device("cpu"))
-    server = server or first_state(given, worker).server
+    server = server or worker.first_state().server
     sent = Message(kind="broadcast", sender="server", round=round_, encrypted=state_of(server), **changes)
     return worker.do(SiloTask("train", 0, sent))
 
@@ -280,7 +280,7 @@ def test_nothing_in_an_update_but_counts_and_layouts_can_be_read(key: SiloKey) -
 def test_updates_that_cannot_be_used_are_rejected_by_their_own_silo(key: SiloKey) -> None:
     given, records = inputs(key, {"name": "fedavg"}), Records()
     worker = Worker(given, torch.device("cpu"))
-    server = first_state(given, worker).server
+    server = worker.first_state().server
     broken = {**server.params, "image.hash.bias": np.full(16, np.nan, np.float32)}
     assert "holds NaN" in result_of(given, server=replace(server, params=broken)).update.notes["refused"]
     assert not records.records
@@ -289,7 +289,7 @@ def test_updates_that_cannot_be_used_are_rejected_by_their_own_silo(key: SiloKey
 def test_silos_do_not_send_what_the_server_could_read(key: SiloKey) -> None:
     given = inputs(key, {"name": "fedavg"})
     worker = Worker(given, torch.device("cpu"))
-    server = first_state(given, worker).server
+    server = worker.first_state().server
     plain = given.resolved.federated.broadcast(server, 0, round=0)
     with pytest.raises(OtherVersion):
         worker.do(SiloTask("train", 0, plain))
@@ -347,7 +347,7 @@ def test_noise_is_counted_as_without_encryption(key: SiloKey, unit: str, name: s
 def test_the_secret_of_the_server_stays_there(key: SiloKey) -> None:
     exchange = {"privacy": {"unit": "silo"}, "encryption": "ckks"}
     given = replace(prepared(validation=0, evaluate={"validation": 0.0}, exchange=exchange), key=key)
-    first = first_state(given, Worker(given, torch.device("cpu"))).server
+    first = Worker(given, torch.device("cpu")).first_state().server
     assert KEY in first.private
     assert KEY not in state_from(state_of(first)[INITIAL].tobytes()).private
     state = run_loop(given, validate=False, stop=1)

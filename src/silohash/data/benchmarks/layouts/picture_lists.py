@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -27,20 +27,19 @@ STEMS = {"database": "database", "train": "train", "query": "test"}
 LINE = re.compile(r"(\S.*?)((?:\s+\d+)+)\s*")
 
 
-class _List(NamedTuple):
-    """One list: its file, its pictures' names, and their labels ``(n, C)``."""
-
-    path: Path
-    names: list[str]
-    labels: npt.NDArray[np.uint8]
-
-
 class _Line(NamedTuple):
     """One line of a list: its number, the picture, and the numbers behind it."""
 
     number: int
     picture: str
     values: list[int]
+
+
+class _List(NamedTuple):
+    """One list: the file that holds its labels, and its lines."""
+
+    path: Path
+    lines: list[_Line]
 
 
 def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
@@ -53,53 +52,56 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
     Raises:
         UserError: If a list is missing or damaged, or the lists are of different kinds.
     """
-    paths = _present(root, ".txt")
-    lines = {split: _parse_lines(path) for split, path in paths.items()}
-    several = [paths[split].name for split, parsed in lines.items() if _width(paths[split], parsed) > 1]
-    if len(several) == len(paths):
-        labels = {split: _multi_labels(paths[split], parsed) for split, parsed in lines.items()}
-    elif several:
+    lists = {split: _List(path, _parse_lines(path)) for split, path in _present(root, ".txt").items()}
+    several = [found.path.name for found in lists.values() if _width(found) > 1]
+    if 0 < len(several) < len(lists):
         raise FilesDiffer(
             f"{root}: {', '.join(several)} has several numbers per line and the other lists have one. "
             "Use lists of one kind."
         )
-    else:
-        labels = _class_labels(paths, {split: [line.values for line in lines[split]] for split in paths}, classes)
-    lists = [_List(paths[split], [line.picture for line in lines[split]], labels[split]) for split in paths]
-    return _join_lists(root, dict(zip(paths, lists, strict=True)), pictures, strip)
+    labels = _multi_labels(lists) if several else _class_labels(lists, classes)
+    return _join_lists(root, lists, labels, pictures, strip)
 
 
 def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
     """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
 
     Raises:
-        UserError: If pictures and labels differ in number.
+        UserError: If the labels are missing, or pictures and labels differ in number.
     """
     paths = _present(root, "_img.txt")
-    names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
-    tables, sources = _companion_labels(root, paths, classes)
+    hot, plain = _files(root, "_label_onehot.txt"), _files(root, "_label.txt")
+    are_hot = paths.keys() <= hot.keys()
+    if not are_hot and not paths.keys() <= plain.keys():
+        missing = [f"{STEMS[split]}_label.txt" for split in paths if split not in plain]
+        raise MissingFile(
+            f"{root} has neither _label_onehot.txt of all lists nor {', '.join(missing)}. Add the labels beside the lists."
+        )
+    lists = {}
     for split, path in paths.items():
-        if len(names[split]) != len(tables[split]):
+        names, source = [line for line in reading.read_lines(path) if line], (hot if are_hot else plain)[split]
+        values = reading.read_zero_one(source).tolist() if are_hot else _class_numbers(source)
+        if len(names) != len(values):
             raise FilesDiffer(
-                f"{path} has {len(names[split]):,} lines and {sources[split]} has {len(tables[split]):,}, but they must "
-                "match line by line. Restore both."
+                f"{path} has {len(names):,} lines and {source} has {len(values):,}, but they must match line by line. "
+                "Restore both."
             )
-    lists = {split: _List(paths[split], names[split], tables[split]) for split in paths}
-    return _join_lists(root, lists, pictures, strip)
+        lists[split] = _List(source, list(map(_Line, range(1, len(names) + 1), names, values)))
+    labels = _multi_labels(lists) if are_hot else _class_labels(lists, classes)
+    return _join_lists(root, lists, labels, pictures, strip)
 
 
-def _files(root: Path, splits: Iterable[str], end: str) -> tuple[dict[str, Path], list[str]]:
-    """Return the file of each split, and the names of those that are missing."""
-    paths = {split: root / f"{STEMS[split]}{end}" for split in splits}
-    return paths, [path.name for path in paths.values() if not path.is_file()]
+def _files(root: Path, end: str) -> dict[str, Path]:
+    """Return the file of each split that is present."""
+    return {split: path for split, stem in STEMS.items() if (path := root / f"{stem}{end}").is_file()}
 
 
 def _present(root: Path, end: str) -> dict[str, Path]:
     """Return the list of each split that is present; the database and the queries must be."""
-    missing = _files(root, ("database", "query"), end)[1]
-    if missing:
+    found = _files(root, end)
+    if missing := [f"{STEMS[split]}{end}" for split in ("database", "query") if split not in found]:
         raise MissingFile(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
-    return {split: path for split, path in _files(root, STEMS, end)[0].items() if path.is_file()}
+    return found
 
 
 def _parse_lines(path: Path) -> list[_Line]:
@@ -114,54 +116,38 @@ def _parse_lines(path: Path) -> list[_Line]:
     return lines
 
 
-def _width(path: Path, lines: Sequence[_Line]) -> int:
+def _width(found: _List) -> int:
     """Return how many numbers each line of a list holds."""
-    if not lines:
-        raise EmptyInput(f"{path} is empty. {reading.RESTORE}")
-    width = len(lines[0].values)
-    for line in lines:
+    if not found.lines:
+        raise EmptyInput(f"{found.path} is empty. {reading.RESTORE}")
+    width = len(found.lines[0].values)
+    for line in found.lines:
         if len(line.values) != width:
             raise BadLine(
-                f"{path}, line {line.number} has {len(line.values):,} numbers where {width:,} were expected. "
+                f"{found.path}, line {line.number} has {len(line.values):,} numbers where {width:,} were expected. "
                 f"{reading.RESTORE}"
             )
     return width
 
 
-def _class_labels(
-    paths: Mapping[str, Path], numbers: Mapping[str, Sequence[Sequence[int]]], classes: int
-) -> dict[str, npt.NDArray[np.uint8]]:
+def _class_labels(lists: Mapping[str, _List], classes: int) -> dict[str, npt.NDArray[np.uint8]]:
     """Return labels from the class numbers of each line of each list."""
-    largest = {split: max((n for of_line in of_list for n in of_line), default=0) for split, of_list in numbers.items()}
+    numbers = {split: [line.values for line in found.lines] for split, found in lists.items()}
+    largest = {split: max(chain.from_iterable(of_list), default=0) for split, of_list in numbers.items()}
     count = classes or 1 + max(largest.values())
     for split, number in largest.items():
         if number >= count:
             raise OutOfRange(
-                f"{paths[split]} names the class {number}, but classes run from 0 to {count - 1}. Set classes."
+                f"{lists[split].path} names the class {number}, but classes run from 0 to {count - 1}. Set classes."
             )
     return {split: multi_hot(of_list, range(count)) for split, of_list in numbers.items()}
 
 
-def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
-    for line in lines:
+def _multi_labels(lists: Mapping[str, _List]) -> dict[str, npt.NDArray[np.uint8]]:
+    for path, line in ((found.path, line) for found in lists.values() for line in found.lines):
         if max(line.values) > 1:
             raise BadLine(f"{path}, line {line.number} holds {max(line.values)} instead of 0 or 1. {reading.RESTORE}")
-    return np.array([line.values for line in lines], np.uint8)
-
-
-def _companion_labels(
-    root: Path, splits: Iterable[str], classes: int
-) -> tuple[dict[str, npt.NDArray[np.uint8]], dict[str, Path]]:
-    hot, missing_hot = _files(root, splits, "_label_onehot.txt")
-    if not missing_hot:
-        return {split: reading.read_zero_one(path) for split, path in hot.items()}, hot
-    plain, missing_plain = _files(root, splits, "_label.txt")
-    if missing_plain:
-        raise MissingFile(
-            f"{root} has neither {', '.join(missing_hot)} nor {', '.join(missing_plain)}. "
-            "Add the labels beside the lists of pictures."
-        )
-    return _class_labels(plain, {split: _class_numbers(path) for split, path in plain.items()}, classes), plain
+    return {split: np.array([line.values for line in found.lines], np.uint8) for split, found in lists.items()}
 
 
 def _class_numbers(path: Path) -> list[list[int]]:
@@ -175,15 +161,20 @@ def _class_numbers(path: Path) -> list[list[int]]:
     return numbers
 
 
-def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: str) -> Contents:
-    widths = {found.path.name: found.labels.shape[1] for found in lists.values()}
+def _join_lists(
+    root: Path, lists: Mapping[str, _List], tables: Mapping[str, npt.NDArray[np.uint8]], pictures: str, strip: str
+) -> Contents:
+    widths = {found.path.name: tables[split].shape[1] for split, found in lists.items()}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{name} has {width:,}" for name, width in widths.items())
         raise FilesDiffer(f"The lists in {root} have different numbers of classes: {listed}. Use lists of one release.")
-    names = list(dict.fromkeys(chain.from_iterable(found.names for found in lists.values())))
-    row_of = {name: row for row, name in enumerate(names)}
-    rows = {split: np.array([row_of[name] for name in found.names], np.int64) for split, found in lists.items()}
-    labels = _join_labels(lists, rows, (len(names), next(iter(widths.values()))))
+    row_of: dict[str, int] = {}
+    rows = {
+        split: np.array([row_of.setdefault(line.picture, len(row_of)) for line in found.lines], np.int64)
+        for split, found in lists.items()
+    }
+    names = list(row_of)
+    labels = _join_labels(lists, tables, rows, (len(names), next(iter(widths.values()))))
     stated = {split: np.unique(of_list) for split, of_list in rows.items()}
     image, notes = reading.check_picture_files(
         root / pictures,
@@ -209,20 +200,23 @@ def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: st
 
 
 def _join_labels(
-    lists: Mapping[str, _List], rows_of: Mapping[str, Rows], shape: tuple[int, int]
+    lists: Mapping[str, _List],
+    tables: Mapping[str, npt.NDArray[np.uint8]],
+    rows_of: Mapping[str, Rows],
+    shape: tuple[int, int],
 ) -> npt.NDArray[np.uint8]:
     """Return the labels of all items, after checking that lines about the same picture agree."""
     labels = np.zeros(shape, np.uint8)
     known = np.zeros(shape[0], np.bool_)
     for split, found in lists.items():
-        rows = rows_of[split]
+        rows, table = rows_of[split], tables[split]
         new = ~known[rows]
-        labels[rows[new]] = found.labels[new]
+        labels[rows[new]] = table[new]
         known[rows] = True
-        different = np.flatnonzero((labels[rows] != found.labels).any(axis=1))
+        different = np.flatnonzero((labels[rows] != table).any(axis=1))
         if len(different):
             raise FilesDiffer(
-                f'{found.path} gives "{found.names[different[0]]}" other labels than an earlier line or list does '
+                f'{found.path} gives "{found.lines[different[0]].picture}" other labels than an earlier line or list does '
                 f"({len(different):,} such lines). Use lists of one release."
             )
     return labels

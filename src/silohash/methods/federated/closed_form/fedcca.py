@@ -98,11 +98,7 @@ class FedCCA(FederatedMethod):
         return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Store the seed of the run, and check that the towers can hold the solution.
-
-        Raises:
-            UserError: If a tower's codes are not a linear map of its hidden layer.
-        """
+        """Store the seed of the run, and check that the towers can hold the solution."""
         server = super().init_server(model, info)
         for modality in MODALITIES:
             check_tower(server.params, modality, needed=2, method=CARD.key)

@@ -37,7 +37,7 @@ from silohash.methods.federated.second_moments import (
     second_moments,
 )
 from silohash.methods.federated.statistics import sum_statistics
-from silohash.methods.local.base import MethodParams, outputs_of
+from silohash.methods.local.base import MethodParams, labels_of, outputs_of
 from silohash.methods.local.class_codes import ClassCodes, class_codes
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -105,11 +105,7 @@ class FedRidge(FederatedMethod):
         return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
-
-        Raises:
-            UserError: If a tower's hidden layer is too narrow, or its hash layer is not a linear map of the hidden layer.
-        """
+        """Store what the solution depends on beside the sums, and check that the towers can hold the solution."""
         server = super().init_server(model, info)
         layers = hash_layers(server.params)
         if any(name.count(".") > 2 for name in layers):
@@ -158,8 +154,7 @@ class FedRidge(FederatedMethod):
         """Send the sums if the regression is solved in this round, and the parameters otherwise."""
         if not self._solves(context.round, context.total_rounds):
             return super().update(context)
-        assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        labels = to_array(context.data.labels)
+        labels = to_array(labels_of(context.data))
         sums: Arrays = {}
         for modality in MODALITIES:
             vectors = vectors_of(context, modality)
@@ -239,9 +234,8 @@ def vectors_of(context: SiloContext, modality: Modality) -> np.ndarray | None:
     values = context.data.image if modality == "image" else context.data.text
     if values is None or not hasattr(context.model, modality):
         return None
-    assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
     params = context.payload.params
-    blocks = blocks_of(params, modality, context.data.labels.shape[1])
+    blocks = blocks_of(params, modality, labels_of(context.data).shape[1])
     if not len(context.data):
         return np.zeros((0, sum(blocks)), np.float32)
     inputs = inputs_of_tower(context, modality)

@@ -97,10 +97,7 @@ class MOON(FederatedMethod):
     traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Return the contrast, summed over the step's modalities; empty in the silo's first round.
-
-        Source: equation (3).
-        """
+        """Return the contrast, summed over the step's modalities; empty in the silo's first round. Source: equation (3)."""
         previous = context.previous_model
         if not self.params.contrast_weight or previous is None:
             return {}

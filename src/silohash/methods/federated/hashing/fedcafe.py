@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -57,7 +58,7 @@ from silohash.methods.federated.statistics import (
     released,
     with_release,
 )
-from silohash.methods.local.base import outputs_of
+from silohash.methods.local.base import labels_of, outputs_of
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted
@@ -273,7 +274,10 @@ class FedCAFE(FederatedMethod):
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return L_E, L_C and L_P of the step's modalities. Source: equations (5) to (8)."""
         memory = received_extra(context, "memory")
-        frozen = self._frozen(context) if self.params.consistency_weight else {}
+        frozen: Mapping[Modality, Tensor] = {}
+        if self.params.consistency_weight:
+            model = partial(Enhanced, context.global_model, self.adapter, context.payload.extras)
+            frozen = context.frozen_outputs("global, enhanced", model)
         present = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
         losses = [self._losses(batch, outputs, modality, memory, frozen) for modality in present]
         weights = self._term_weights(context, bool(memory.any()))
@@ -293,7 +297,6 @@ class FedCAFE(FederatedMethod):
         self, batch: PairBatch, outputs: Outputs, modality: Modality, memory: Tensor, frozen: Mapping[Modality, Tensor]
     ) -> dict[str, Tensor]:
         """Return the losses of one modality as scalars. L_C needs an item with a modality of the global model."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         rows = batch.rows_with(modality)
         logit, predicted = outputs.logit[modality][rows], outputs.class_logit[modality][rows]
         values = enhanced(logit, predicted, memory) if self.params.enhance else logit
@@ -301,7 +304,7 @@ class FedCAFE(FederatedMethod):
         shared, reduction = self.params.label_shares, self.params.reduction
         losses = {
             "enhance": cosine_gap(values, target).mean(),
-            "class": class_loss(predicted, batch.labels[rows], shared=shared, reduction=reduction).mean(),
+            "class": class_loss(predicted, labels_of(batch)[rows], shared=shared, reduction=reduction).mean(),
         }
         gaps = [
             cosine_gap(values, other[batch.row[rows]])[has].mean()
@@ -312,19 +315,12 @@ class FedCAFE(FederatedMethod):
             losses["consistency"] = torch.stack(gaps).mean()
         return losses
 
-    def _frozen(self, context: SiloContext) -> dict[Modality, Tensor]:
-        """Return the global model's V_E of all items of the silo, per modality."""
-        return context.frozen_outputs(
-            "global, enhanced", lambda: Enhanced(context.global_model, self.adapter, context.payload.extras)
-        )
-
     def _points(self, context: SiloContext) -> tuple[Tensor, Tensor]:
         """Return V_E ``(n, K)``, of length 1 for unit rows, and labels ``(n, C)`` of the items that have a modality."""
-        assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         values = outputs_of(Enhanced(context.model, self.adapter, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}
         held = torch.stack(list(has.values())).any(0)
-        return self.rows.scaled(mean_over_modalities(values, has)[held]), context.data.labels[held]
+        return self.rows.scaled(mean_over_modalities(values, has)[held]), labels_of(context.data)[held]
 
     def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
         """Return the silo's memory ``(C, K)`` and a mask of its existing rows ``(C,)`` bool."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -119,10 +120,7 @@ class FedCMR(FederatedMethod):
         return replace(self.traits, shares=self.params.share, largest_weight=largest[self.params.weighting])
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Install private and shared parameters, and return a phase before and one after the update.
-
-        The residual is added to the shared parameters.
-        """
+        """Install private parameters and shared ones with the residual, and return a phase before and after the update."""
         self._install(context)
         context.forget("end")
         context.keep("start", {name: context.model.state_dict()[name] for name in context.payload.params})
@@ -133,15 +131,8 @@ class FedCMR(FederatedMethod):
             Phase(name="train", model=context.model, epochs=context.epochs, rows=trained, hides_other_rows=held > 0)
         ]
         if held:
-            phases.append(
-                Phase(
-                    name="enhance",
-                    model=context.model,
-                    epochs=context.epochs,
-                    rows=np.sort(order[:held]),
-                    begin=lambda: self._remember(context),
-                )
-            )
+            rows, begin = np.sort(order[:held]), partial(self._remember, context)
+            phases.append(Phase(name="enhance", model=context.model, epochs=context.epochs, rows=rows, begin=begin))
         return phases
 
     def _install(self, context: SiloContext) -> None:

@@ -49,12 +49,11 @@ from silohash.methods.federated.base import (
 from silohash.methods.federated.prototypes import fused_statistics
 from silohash.methods.federated.shared_means import SharedMean, class_mean
 from silohash.methods.federated.statistics import ReleaseParams, sum_statistics, with_release
-from silohash.methods.local.base import signs
+from silohash.methods.local.base import labels_of, signs
 from silohash.methods.local.losses import straight_through
 from silohash.methods.local.supervised.triplet import pairwise_distances, triplet_loss
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
-from silohash.models.discriminator import PairJudge
 from silohash.models.parameters import install, params_of
 
 CARD = MethodCard(
@@ -176,6 +175,19 @@ def printed_loss(context: SiloContext, codes: Tensor, labels: Tensor) -> Tensor:
     return printed_adversarial_loss(judge(codes, labels), judge(prototypes[mask], classes[mask]))
 
 
+class PairJudge(nn.Module):
+    """Two layers that map a code and a class, ``(B, K)`` and ``(B, C)``, to a logit ``(B,)``, positive for genuine codes."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(inputs, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, 1))
+
+    def forward(self, codes: Tensor, classes: Tensor) -> Tensor:
+        """Return one logit per code, ``(B,)``, for codes ``(B, K)`` of one-hot classes ``(B, C)``."""
+        judged: Tensor = self.layers(torch.cat([codes, classes.to(codes.dtype)], dim=1))
+        return judged.squeeze(1)
+
+
 class Judging(Adapter):
     """The training of the discriminator."""
 
@@ -189,8 +201,8 @@ class Judging(Adapter):
             return {}
         losses: list[Tensor] = []
         for modality, logit in outputs.logit.items():
-            assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-            codes, labels = signs(logit[batch.has(modality)].detach()), batch.labels[batch.has(modality)]
+            held = batch.has(modality)
+            codes, labels = signs(logit[held].detach()), labels_of(batch)[held]
             if not self.printed:
                 losses += self._judgment(context, codes, labels)
             elif len(labels):
@@ -269,8 +281,7 @@ class FedHAP(FederatedMethod):
             held = batch.has(modality)
             if not held.any():
                 continue
-            assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-            codes, labels = torch.tanh(logit[held]), batch.labels[held]
+            codes, labels = torch.tanh(logit[held]), labels_of(batch)[held]
             if not context.local.traits.quantizes:
                 parts["sign"].append(quantization(codes))
             if not mask.any():
@@ -330,11 +341,7 @@ class FedHAP(FederatedMethod):
 
 
 def sampled_classes(labels: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one of each item's multi-hot labels ``(B, C)`` that the mask ``(C,)`` contains, uniformly, on the CPU.
-
-    Returns:
-        ``(B,)`` int64; -1 for items without such a label.
-    """
+    """Draw one of each item's multi-hot labels ``(B, C)`` in the mask ``(C,)``, ``(B,)`` int64; -1 for items without any."""
     known = labels * mask.to(labels.dtype)
     there = known.sum(1) > 0
     chosen = torch.full((len(labels),), -1, dtype=torch.int64, device=labels.device)

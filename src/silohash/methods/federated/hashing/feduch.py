@@ -200,11 +200,6 @@ def frozen_model(context: SiloContext, key: FrozenModel) -> nn.Module:
     return previous
 
 
-def projects(model: nn.Module) -> bool:
-    """Return whether a model's features are the outputs of its towers, so that those before dropout are known."""
-    return isinstance(model, HashNet) and type(model).run_tower is HashNet.run_tower
-
-
 class FedUCH(FederatedMethod):
     """Federated averaging with a contrast between modalities and a distillation."""
 
@@ -231,15 +226,13 @@ class FedUCH(FederatedMethod):
         )
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Check that the contrasted features have the same width.
-
-        Raises:
-            UserError: If they do not, or if the model's features are not those of its towers before dropout.
-        """
+        """Check that the contrasted features have the same width and, if needed, are known before dropout."""
         server = super().init_server(model, info)
         widths = feature_widths(server.params)
         contrasts = self.params.contrast_weight > 0 and self.params.representation != "logit"
-        if contrasts and self.params.representation == "projection" and not projects(model):
+        # Towers that are run in another way do not give their features before dropout.
+        projects = isinstance(model, HashNet) and type(model).run_tower is HashNet.run_tower
+        if contrasts and self.params.representation == "projection" and not projects:
             raise UnsuitableMethod(
                 'federated.representation = "projection" compares the features of towers before dropout, and the local '
                 'method computes its features in another way. Set federated.representation = "feature" or "logit".'

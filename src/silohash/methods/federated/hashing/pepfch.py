@@ -7,13 +7,12 @@ The mixing by hypernetworks, both losses with prototypes, and the table of symbo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from silohash.base.types import MethodCard
-from silohash.methods.federated.hashing.plfedcmh import PLFedCMH, PLFedCMHParams
+from silohash.methods.federated.hashing.plfedcmh import AS_PUBLISHED, PLFedCMH, PLFedCMHParams
 
 CARD = MethodCard(
     key="pepfch",
@@ -67,11 +66,6 @@ class PEPFCHParams(PLFedCMHParams):
     learned: Literal["all", "embedding"] = "all"
     """Parameters of the hypernetworks that learn: `all`, or only the `embedding` of each silo, as in the authors' code. The
     others then keep their random initial values."""
-
-
-AS_PUBLISHED: Mapping[str, Any] = {
-    "normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
-}  # fmt: skip
 
 
 class PEPFCH(PLFedCMH):

@@ -21,9 +21,9 @@ cannot be combined with secure aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -126,15 +126,18 @@ class Mixer(nn.Module):
             nn.init.uniform_(head.weight)  # type: ignore[arg-type]
 
     def forward(self, place: int, there: Tensor) -> Tensor:
-        """Return the shares of the silos in each layer, ``(layers, silos)``, with rows that sum to 1.
+        """Return the shares of the silos in each layer, ``(layers, silos)``, with rows that sum to 1, for an embedding.
 
-        Args:
-            place: Index of the embedding.
-            there: ``(silos,)`` bool, the silos that may be mixed in. All others get a share of 0.
+        Only the silos of the mask ``there`` ``(silos,)`` may be mixed in. All others get a share of 0.
         """
         hidden = self.body(self.embedding.weight[place])
         raw = (torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8) * there
         return raw / raw.sum(1, keepdim=True)
+
+
+AS_PUBLISHED: Mapping[str, Any] = {
+    "normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
+}  # fmt: skip
 
 
 class PLFedCMH(PrototypeMethod):
@@ -143,15 +146,9 @@ class PLFedCMH(PrototypeMethod):
     Params = PLFedCMHParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {
-            "hypernetworks": "per_silo", "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
-            "max_labels": 1000,
-        },
-        "authors_code": {
-            "hypernetworks": "per_silo", "hyper_rate": -1e-3, "sequential": True, "normalization": "code",
-            "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
-        },
-    }  # fmt: skip
+        "paper": {**AS_PUBLISHED, "hypernetworks": "per_silo"},
+        "authors_code": {**AS_PUBLISHED, "hypernetworks": "per_silo", "hyper_rate": -1e-3, "sequential": True},
+    }
     traits = Traits(
         needs_labels=True, uniform_broadcast=False, averages=False, uplink="records", personalized=True,
         codes_comparable=False,

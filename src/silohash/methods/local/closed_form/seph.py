@@ -200,11 +200,6 @@ def learn_codes(target: Tensor, bits: int, *, weight: float, iterations: int) ->
     return best, lowest
 
 
-def penalized_loss(logits: Tensor, targets: Tensor, penalty: Tensor) -> float:
-    """Return the sum of softplus(z) - t z over all logits z and targets t, plus the sum of a penalty."""
-    return float((nn.functional.softplus(logits) - targets * logits).sum() + penalty.sum())
-
-
 def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     """Return the weights of one logistic regression per bit, without a bias, ``(m, K)``.
 
@@ -222,7 +217,7 @@ def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) ->
         """Return the sum over all bits and its gradient at R w."""
         moved = torch.from_numpy(flat).reshape(shape)
         logits, smooth = inputs @ moved, penalty @ moved
-        value = penalized_loss(logits, targets, moved * smooth)
+        value = float((nn.functional.softplus(logits) - targets * logits).sum() + (moved * smooth).sum())
         gradient = inputs.T @ (torch.sigmoid(logits) - targets) + 2.0 * smooth
         return value, gradient.flatten().numpy()
 
@@ -253,11 +248,7 @@ class SePH(ClosedForm):
     traits = Traits(needs_labels=True, codes_comparable=False)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers whose hash layers see the similarities to anchors.
-
-        Raises:
-            UserError: If a tower is a published network.
-        """
+        """Build towers whose hash layers see the similarities to anchors. Published networks are refused."""
         towers: dict[Modality, TowerSpec] = {}
         for modality, tower in spec.towers.items():
             if tower.kind == "network":

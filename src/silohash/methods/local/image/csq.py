@@ -28,9 +28,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.errors import SettingNeeded
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, signs
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, federation_of, labels_of, signs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.losses import mean_where
 from silohash.methods.traits import Traits
@@ -113,18 +112,10 @@ class CSQ(LocalMethod):
     by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the hash centers, and the code that decides ties.
-
-        Raises:
-            UserError: If the data lack the seed of the federation, which only data made by other packages can.
-        """
+        """Store the hash centers, and the code that decides ties."""
         assert isinstance(model, HashNet | Adapted)  # noqa: S101  built above
-        if data.federation is None:
-            raise SettingNeeded(
-                f'csq derives its hash centers from the seed of the federation, and the data of "{data.name}" have none. '
-                "Set SiloData.federation, or choose another local method."
-            )
-        counts, seed = data.federation.counts, data.federation.seed
+        federation = federation_of(data, CARD.key)
+        counts, seed = federation.counts, federation.seed
         fixed = {
             "centers": hash_centers(len(counts), model.bits, seed=seed), "ties": random_code(model.bits, seed=seed),
         }  # fmt: skip

@@ -81,15 +81,6 @@ def cubic_gap(values: Tensor) -> Tensor:
     return (values.abs() - 1.0).abs().pow(3)
 
 
-class GreedyNet(ClassVectorNet):
-    """Towers with one classifier, whose weights ``(K,)`` per class are parameters of that class."""
-
-    def __init__(self, spec: ModelSpec, bits: int) -> None:
-        super().__init__(spec, bits)
-        limit = 1.0 / math.sqrt(bits)
-        self.add_vectors(torch.empty(spec.classes, bits).uniform_(-limit, limit))
-
-
 class GreedyHash(LocalMethod):
     """Greedy hashing, for one or two modalities with one classifier."""
 
@@ -98,8 +89,10 @@ class GreedyHash(LocalMethod):
     traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers without an activation after the hash layer, and the classifier."""
-        return GreedyNet(spec, bits)
+        """Build towers without an activation after the hash layer, and the classifier, with one parameter per class."""
+        net, limit = ClassVectorNet(spec, bits), 1.0 / math.sqrt(bits)
+        net.add_vectors(torch.empty(spec.classes, bits).uniform_(-limit, limit))
+        return net
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification and quantization terms, averaged over the modalities."""

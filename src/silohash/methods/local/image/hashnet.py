@@ -89,11 +89,8 @@ class HashNetMethod(LocalMethod):
     by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the share of similar pairs, and the number of finished epochs."""
-        state.buffers = {
-            "share": mean_similarity(labels_of(data), graded=False),
-            "epochs": torch.tensor(state.epochs_before),
-        }
+        """Store the share of similar pairs."""
+        state.buffers = {"share": mean_similarity(labels_of(data), graded=False)}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood of the pairs of one network. Source: the objective."""
@@ -102,15 +99,11 @@ class HashNetMethod(LocalMethod):
         values, labels = outputs.code[modality][present], labels_of(batch)[present]
         if not len(values):
             return {}
-        params, epochs = self.params, int(state.buffers["epochs"])
-        codes = torch.tanh(sharpness(epochs, growth=params.growth, stage=params.stage_epochs) * values)
+        params = self.params
+        codes = torch.tanh(sharpness(state.epochs, growth=params.growth, stage=params.stage_epochs) * values)
         similar = similarity(labels, labels, graded=False)
         likelihood = pair_likelihood(codes, codes, similar, scale=params.scale / codes.shape[1])
         if params.class_balance:
             # The weight of the paper, all pairs over those of the same kind, is twice that of `pair_weights`.
             likelihood = likelihood * 2.0 * pair_weights(similar, float(state.buffers["share"]))
         return {"likelihood": (1.0, mean_of_pairs(likelihood))}
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Count the epoch."""
-        state.buffers["epochs"] = state.buffers["epochs"] + 1

@@ -127,10 +127,9 @@ def attention(
 def attended_cosines(
     affinity: Tensor, weights: Tensor, texts: Fragments, images: Fragments, direction: Direction
 ) -> Tensor:
-    """Return the cosines of all queries and their contexts, per block of dimensions.
+    """Return the cosines of all queries and their contexts, per block of dimensions; zero for padding.
 
-    Returns:
-        ``(T, W, I, P)`` for words (``t2i``) or ``(T, I, R, P)`` for regions (``i2t``); zero for padding.
+    They are ``(T, W, I, P)`` for words (``t2i``) or ``(T, I, R, P)`` for regions (``i2t``).
     """
     (texts_count, words), (images_count, regions) = texts.mask.shape, images.mask.shape
     blocks = len(affinity)

@@ -22,9 +22,6 @@ from silohash.models.specs import ModelSpec, TowerSpec
 PICTURES = "pictures"
 """Name of the working tensor with the number of each item's picture, ``(n,)``."""
 
-EPOCHS = "epochs"
-"""Name of the working tensor with the number of epochs that the silo has trained, over all rounds."""
-
 SHARPNESS = 3.0
 """Factor on standardized scores in the softmax. A higher one counts only the items with the highest scores."""
 
@@ -84,13 +81,9 @@ class Matching(LocalMethod, ABC):
         return [Step(name="joint", parameters=("",), modalities=MODALITIES)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the numbers of the items' pictures, and the number of epochs before this one."""
+        """Store the numbers of the items' pictures."""
         own = torch.arange(len(data), device=data.has_image.device) if data.pictures is None else data.pictures
-        state.buffers = {PICTURES: own, EPOCHS: torch.tensor(state.epochs_before)}
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Count the epoch."""
-        state.buffers[EPOCHS] = state.buffers[EPOCHS] + 1
+        state.buffers = {PICTURES: own}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the hinge loss of the pairs of a batch, and the method's own terms."""
@@ -99,7 +92,7 @@ class Matching(LocalMethod, ABC):
             return {}
         pictures = state.buffers[PICTURES][batch.row[both]]
         same = pictures.unsqueeze(0) == pictures.unsqueeze(1)
-        hardest = self.params.hardest and int(state.buffers[EPOCHS]) >= self.params.easy_epochs
+        hardest = self.params.hardest and state.epochs >= self.params.easy_epochs
         scores = outputs.pair_score[both][:, both]
         loss = max_violation(scores, self.params.margin, hardest=hardest, same=same)
         codes = distilled(scores.detach(), outputs.logit["image"][both], outputs.logit["text"][both])
@@ -135,11 +128,7 @@ def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[
 
 
 def check_divisor(name: str, value: int, width: int) -> None:
-    """Check that a parameter divides the width of the common space.
-
-    Raises:
-        UserError: If it does not.
-    """
+    """Check that a parameter divides the width of the common space."""
     if width % value:
         raise OutOfRange(f"local.{name} is {value}, which does not divide model.hidden = {width}. Choose a divisor.")
 

@@ -317,11 +317,7 @@ class GSMN(Matching):
     }
 
     def network(self, spec: ModelSpec) -> MatchingNet:
-        """Build the encoders and the two graph convolutions.
-
-        Raises:
-            UserError: If the blocks do not divide the width of the common space.
-        """
+        """Build the encoders and the two graph convolutions."""
         image, text = towers_of(spec, CARD.key, with_heads=self.params.graph == "sparse")
         check_divisor("blocks", self.params.blocks, image.hidden)
         return GSMNNet(RegionEncoder(image), WordEncoder(text, word_width=self.params.word_width), self.params)

@@ -133,11 +133,7 @@ class JointAttention(Matching):
     params: JointParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
-        """Build the encoders and the joint layer.
-
-        Raises:
-            UserError: If the heads do not divide the width of the common space.
-        """
+        """Build the encoders and the joint layer."""
         image, text = towers_of(spec, CARD.key)
         check_divisor("heads", self.params.heads, image.hidden)
         return JointNet(JointRegions(image, self.params), JointWords(text, self.params), image.hidden, self.params)

@@ -27,7 +27,6 @@ from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.attention import mean_over
 from silohash.methods.local.matching.base import (
-    EPOCHS,
     Matching,
     MatchingParams,
     VectorNet,
@@ -222,11 +221,7 @@ class SAEM(Matching):
     presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048}}
 
     def network(self, spec: ModelSpec) -> MatchingNet:
-        """Build the encoders.
-
-        Raises:
-            UserError: If the heads do not divide the width of the common space.
-        """
+        """Build the encoders."""
         image, text = towers_of(spec, CARD.key)
         check_divisor("heads", self.params.heads, image.hidden)
         return SAEMNet(RegionTransformer(image, self.params), WordConvolutions(text, self.params))
@@ -237,6 +232,6 @@ class SAEM(Matching):
             return {}
         both = batch.has_image & batch.has_text
         image, text = (outputs.extra[name][both] for name in ("image", "text"))
-        weight = angular_weight(self.params.angular_weight, int(state.buffers[EPOCHS]))
+        weight = angular_weight(self.params.angular_weight, state.epochs)
         angular = angular_loss(image, text, self.params.angle) + angular_loss(text, image, self.params.angle)
         return {"angular": (weight, angular), "norm": (self.params.norm_weight, outputs.extra["norm"])}

@@ -99,10 +99,7 @@ class SCANNet(MatchingNet):
         self.params = params
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the scores of images and texts, ``(len(images), len(texts))``.
-
-        Source: Lee et al., section 3.1.
-        """
+        """Return the scores of images and texts, ``(len(images), len(texts))``. Source: Lee et al., section 3.1."""
         given, direction = self.params, self.params.direction
         temperature = given.inverse_temperature or INVERSE_TEMPERATURES[direction]
         scale = given.lse_scale or LSE_SCALES[direction]

@@ -150,10 +150,7 @@ class SGMNet(MatchingNet):
         self.relation_weight = relation_weight
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the scores of images and texts, ``(len(images), len(texts))``.
-
-        Source: Wang et al., section 3.4, with the text as the query.
-        """
+        """Return the scores of images and texts. Source: Wang et al., section 3.4, with the text as the query."""
         words, objects = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
 
         def best(rows: Tensor, columns: slice) -> Tensor:

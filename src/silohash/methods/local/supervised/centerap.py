@@ -35,9 +35,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.errors import SettingNeeded
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, federation_of
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.local.losses import labeled_codes, similarity, target_entropy
@@ -202,18 +201,9 @@ class CenterAP(LocalMethod):
         self.traits = replace(self.traits, item_bits=params.item_bits)
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the class codes, the weights of the labels and the shift of the logits.
-
-        Raises:
-            UserError: If the data lack the counts over all silos, which only data made by other packages can.
-        """
+        """Store the class codes, the weights of the labels and the shift of the logits."""
         assert isinstance(model, HashNet | Adapted)  # noqa: S101  built above
-        if data.federation is None:
-            raise SettingNeeded(
-                f'centerap needs the label counts of all silos, and the data of "{data.name}" have none. Set '
-                "SiloData.federation, or choose another local method."
-            )
-        federation = data.federation
+        federation = federation_of(data, CARD.key)
         bits = model.bits - self.params.item_bits
         codes = class_codes(len(federation.counts), bits, exclusive=federation.exclusive, seed=federation.seed)
         shift = logit_shift(data.class_counts(), len(data), federation)

@@ -7,7 +7,7 @@ classes should be equal.
 paper      code                        meaning
 =========  ==========================  ==================================================================
 x, y       ``outputs.code``            relaxed codes of images and texts in (-1, 1), (B, K)
-P          ``outputs.extra``           proxies, one learned vector per class, (C, K) (`ProxyNet`)
+P          ``outputs.extra``           proxies, one learned vector per class, (C, K)
 L          `similarity`                cosines of label vectors, (B, N)
 alpha      ``pair_weight``             weight of the pairs without a common label (as in DSPH)
 beta       ``related_weight``          weight of the pairs with a common label

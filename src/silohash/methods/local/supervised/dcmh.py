@@ -88,10 +88,9 @@ class DCMHParams(StoredPairsParams):
     """Parameters of DCMH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (gamma in the paper), which pulls real-valued outputs toward their signs, at
-    least 0."""
+    """Weight of the quantization loss, which pulls real-valued outputs toward their signs, at least 0."""
     balance_weight: float = Field(default=0.1, ge=0)
-    """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit toward zero, at least 0."""
+    """Weight of the bit-balance loss, which pulls the mean of each bit toward zero, at least 0."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs and bits. `paper`: sums divided by the silo's number of items and the
     batch size."""

@@ -104,11 +104,6 @@ class DLFFHParams(DCMHParams):
     label_weight: float = Field(default=1.0, ge=0)
     """Weight of the squared error of the label branch (gamma in the paper), at least 0. At 0 the label branch is
     left out (DLFFH-2 in the paper)."""
-    quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (eta in the paper), which pulls real-valued outputs toward their signs, at
-    least 0."""
-    balance_weight: float = Field(default=0.1, ge=0)
-    """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit toward zero, at least 0."""
     auxiliary_weight: float = Field(default=1.0, ge=0)
     """Weight of the cross-entropy of the predicted labels, at least 0. At 0 they are not trained."""
     sampling: float = Field(default=0.5, ge=0, le=1)

@@ -111,9 +111,6 @@ class CommonNet(HashNet):
 
     The shared layers are ``shared.hash`` and ``shared.classifier``. The buffer ``mean`` of a tower is the mean
     representation of its modality, which is subtracted from the outputs of the hash layer.
-
-    Raises:
-        UserError: If the feature layers of the towers have different widths.
     """
 
     def __init__(self, spec: ModelSpec, bits: int) -> None:

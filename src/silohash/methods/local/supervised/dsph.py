@@ -7,7 +7,7 @@ with several labels that have none in common, so these are pushed apart in pairs
 paper      code                        meaning
 =========  ==========================  ==================================================================
 x, y       ``outputs.code``            relaxed codes of images and texts in (-1, 1), (B, K)
-P          ``outputs.extra``           proxies, one learned vector per class, (C, K) (`ProxyNet`)
+P          ``outputs.extra``           proxies, one learned vector per class, (C, K)
 g          `cosines`                   cosines of codes and proxies, (B, C)
 zeta       ``margin``                  cosine from which on a code is pushed away (`separation_margin`)
 alpha      ``pair_weight``             weight of the pairs without a common label
@@ -129,18 +129,6 @@ def separation_margin(classes: int, bits: int) -> float:
     return 1.0 - 2.0 * code_distance(classes, bits) / bits
 
 
-class ProxyNet(ClassVectorNet):
-    """Towers that end in a tanh, and one proxy per class.
-
-    Each proxy starts as a normal vector with variance 2 / C, as by He's initialization of a (C, K) matrix by its number of
-    outputs.
-    """
-
-    def __init__(self, spec: ModelSpec, bits: int) -> None:
-        super().__init__(spec, bits, relaxation="tanh")
-        self.add_vectors(torch.randn(bits) * math.sqrt(2.0 / spec.classes) for _ in range(spec.classes))
-
-
 class DSPH(LocalMethod):
     """Proxies of classes, for one or two modalities."""
 
@@ -149,8 +137,13 @@ class DSPH(LocalMethod):
     traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that end in a tanh, and the proxies."""
-        return ProxyNet(spec, bits)
+        """Build towers that end in a tanh, and one proxy per class.
+
+        Each starts as a normal vector with variance 2 / C, as by He's initialization of a (C, K) matrix by its outputs.
+        """
+        net = ClassVectorNet(spec, bits, relaxation="tanh")
+        net.add_vectors(torch.randn(bits) * math.sqrt(2.0 / spec.classes) for _ in range(spec.classes))
+        return net
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the attraction and repulsion of the proxies, and the loss on pairs without a common label."""

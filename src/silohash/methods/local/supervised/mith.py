@@ -219,9 +219,6 @@ class ConceptNet(HashNet):
     The shared layers are ``shared.residual`` and ``shared.hash``. A tower has the transformer ``concepts``, the hash layer
     ``hash`` of its token branch, and ``projection``, which only the training uses. ``Outputs.feature`` is the input of both
     hash layers: the vector of the global branch followed by all concepts, ``(B, (1 + K) H)``.
-
-    Raises:
-        UserError: If the feature layers of the towers have different widths.
     """
 
     def __init__(self, spec: ModelSpec, bits: int, *, most: int, residual_layers: int, layers: int) -> None:

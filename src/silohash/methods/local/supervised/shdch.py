@@ -126,9 +126,8 @@ class Weights(NamedTuple):
 def level_sums(codes: Sequence[tuple[Values, Values, Values]], pairs: Values) -> Arrays:
     """Return the sums over items and modalities that determine the class codes.
 
-    Args:
-        codes: Per modality, relaxed codes ``(n, K)``, coarse labels ``(n, C1)`` and fine labels ``(n, C2)``.
-        pairs: ``(C1, C2)``, number of items with each pair of labels.
+    Per modality, relaxed codes ``(n, K)``, coarse labels ``(n, C1)`` and fine labels ``(n, C2)`` are given, and in all the
+    numbers of items with each of the pairs of labels ``(C1, C2)``.
 
     Returns:
         ``coarse`` ``(C1, K)``, L1^T F + L1^T G; ``fine`` ``(C2, K)``, L2^T F + L2^T G; ``gram`` ``(K, K)``, F^T F + G^T G;

@@ -97,10 +97,7 @@ class Triplet(LocalMethod):
         self.traits = replace(self.traits, quantizes=params.quantization_weight > 0)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the triplet loss, averaged over pairs of modalities, and the quantization loss.
-
-        Source: FedHAP, equations (2) and (7).
-        """
+        """Return the triplet loss, averaged over pairs of modalities, and the quantization loss. Source: (2) and (7)."""
         held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
         if not held:
             return {}

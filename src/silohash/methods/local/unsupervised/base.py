@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, SiloData, SiloState, rows_of
+from silohash.methods.local.base import COLUMNS, LocalMethod, SiloData, SiloState, rows_of
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -134,10 +134,6 @@ def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
     )
 
 
-COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
-"""Names of the tensors of a batch."""
-
-
 class CodePair(NamedTuple):
     """The relaxed codes ``(B, K)`` of a batch's items. A lacking image or text has the code of the other one."""
 
@@ -238,27 +234,15 @@ class AnnealedMethod(LocalMethod, ABC):
         """Return the terms of the loss, given relaxed codes in (-1, 1) of items with at least one modality."""
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers without an activation after the hash layer. The loss applies the tanh.
-
-        Raises:
-            UserError: If a tower is a published network, whose inputs cannot be compared.
-        """
+        """Build towers without an activation after the hash layer. The loss applies the tanh."""
         refuse_networks(spec, self.key)
         return HashNet(spec, bits)
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the number of finished epochs."""
-        state.buffers = {"epochs": torch.tensor(state.epochs_before)}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the loss of a batch with the tanh of the epoch."""
         batch, codes = with_inputs(batch, outputs.code)
         if not codes:
             return {}
-        factor = steepness(int(state.buffers["epochs"])) if self.params.anneal else 1.0
+        factor = steepness(state.epochs) if self.params.anneal else 1.0
         relaxed = {modality: torch.tanh(factor * code) for modality, code in codes.items()}
         return self.losses(code_pair(relaxed, batch), batch, state.buffers)
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Count the epoch."""
-        state.buffers["epochs"] = state.buffers["epochs"] + 1

@@ -278,11 +278,7 @@ class DGCPN(LocalMethod):
         self._stored = SiloCache()
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights.
-
-        Raises:
-            UserError: If a tower is a published network, whose inputs cannot be compared.
-        """
+        """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights."""
         refuse_networks(spec, CARD.key)
         model = HashNet(spec, bits, relaxation="tanh")
         if "text" in model.modalities:
@@ -296,10 +292,7 @@ class DGCPN(LocalMethod):
         return [step, half_binary] if self.params.half_binary else [step]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the similarities of a small silo's items, or the graph of neighbors of a large one.
-
-        They are computed once per process.
-        """
+        """Store the similarities of a small silo's items, or a large one's graph of neighbors, made once per process."""
         state.buffers = {}
         if len(data) <= MOST_STORED:
             state.buffers["similarities"] = self._stored.get(data, lambda: self._similarities(data))

@@ -197,9 +197,8 @@ class JDSH(AnnealedMethod):
         return {part: getattr(self.params, f"{part}_weight") for part in ("image", "text", "cross")}
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the number of finished epochs, and fit the thresholds to the silo's items."""
-        super().init_state(model, data, state)
-        state.buffers |= fitted_distribution(data, self.weights, self.params.fit_batch)._asdict()
+        """Fit the thresholds to the silo's items."""
+        state.buffers = fitted_distribution(data, self.weights, self.params.fit_batch)._asdict()
 
     def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
         """Return the losses between the modalities, of the two codes of an item, and within each modality."""

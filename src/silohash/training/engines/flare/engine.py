@@ -16,8 +16,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from silohash.base.errors import JobFailed
-from silohash.training.engines.attendance import check_quorum
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Engine, Limits, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Engine, Limits, SiloTask, check_quorum
 from silohash.training.engines.wire import decode_answer, encode_distant_task
 
 TASK = "silohash"
@@ -92,11 +91,7 @@ class FlareEngine(Engine):
         return quiet | reasons
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
-        """Send all tasks at once, and yield the answers in the order of the tasks.
-
-        Raises:
-            UserError: If fewer silos than the quorum answer, or FLARE ends the job.
-        """
+        """Send all tasks at once, and yield the answers in the order of the tasks, unless FLARE ends the job."""
         seconds = math.inf if limits.deadline_seconds is None else limits.deadline_seconds
         until = time.monotonic() + seconds
         self._under_way = [self._send(task) for task in tasks]

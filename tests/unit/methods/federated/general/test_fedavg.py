@@ -13,7 +13,6 @@ from silohash.methods.federated.general.fedavg import CARD, FedAvg, FedAvgParams
 from silohash.training.engines.port import SiloTask
 from silohash.training.worker import Worker
 from tests.runs import (
-    first_state,
     prepared,
     run_loop,
     same_arrays,
@@ -24,7 +23,7 @@ from tests.unit.methods.federated.helpers import silo_context, traits_of
 def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
     """Return the initial parameters and the result of every silo trained from them."""
     worker = Worker(inputs, torch.device("cpu"))
-    method, server = inputs.resolved.federated, first_state(inputs, worker).server
+    method, server = inputs.resolved.federated, worker.first_state().server
     tasks = [SiloTask("train", silo, method.broadcast(server, silo, round=0)) for silo in range(len(inputs.silos))]
     return server.params, [copy.deepcopy(worker.do(task)) for task in tasks]
 
@@ -72,7 +71,7 @@ def test_without_any_texts_the_text_tower_does_not_change() -> None:
     inputs = prepared((20, 20), validation=0, federated={"rounds": 1})
     inputs.arrays["has_text"][:] = False
     state = run_loop(inputs, validate=False)
-    start = first_state(inputs, Worker(inputs, torch.device("cpu"))).server.params
+    start = Worker(inputs, torch.device("cpu")).first_state().server.params
     assert all(
         np.array_equal(start[name], array) == name.startswith("text.") for name, array in state.server.params.items()
     )
@@ -81,7 +80,7 @@ def test_without_any_texts_the_text_tower_does_not_change() -> None:
 def test_silos_start_every_round_from_the_same_parameters() -> None:
     inputs = prepared((20, 20), federated={"rounds": 1})
     worker = Worker(inputs, torch.device("cpu"))
-    server = first_state(inputs, worker).server
+    server = worker.first_state().server
     before = {name: array.copy() for name, array in server.params.items()}
     task = SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0))
     first = copy.deepcopy(worker.do(task))

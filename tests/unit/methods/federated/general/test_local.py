@@ -12,7 +12,6 @@ from silohash.training.engines.port import SiloTask
 from silohash.training.worker import Worker
 from tests.runs import (
     Records,
-    first_state,
     model_spec,
     prepared,
     run_loop,
@@ -25,7 +24,7 @@ from tests.unit.methods.federated.helpers import BITS, fresh_server, silo_contex
 def test_local_keeps_its_own_model_and_sends_nothing() -> None:
     inputs, listener = prepared(federated={"name": "local", "rounds": 3}), Records()
     state = run_loop(inputs, listener)
-    start = first_state(inputs, Worker(inputs, torch.device("cpu"))).server.params
+    start = Worker(inputs, torch.device("cpu")).first_state().server.params
     assert same_arrays(state.server.params, start)
     kept = [{name.removeprefix("model/"): array for name, array in state.silos[silo].items()} for silo in range(3)]
     assert all(set(params) == set(start) for params in kept)

@@ -56,7 +56,7 @@ class TestFedCMR:
             found = []
             for loss in (0.5, float("nan")):
                 method, context = FedCMR(FedCMRParams(weighting=weighting)), silo_context(20, **sums)
-                context.mean_loss = loss
+                context.means["loss"] = loss
                 facts = method.statistics(context)
                 assert all(bool(value) == (loss == 0.5) for value in facts.values())
                 found.append(method.weight(context, "image") > 0)
@@ -101,7 +101,7 @@ def test_weights_stay_finite_beside_medians_of_small_silos() -> None:
     sums = {"all_items": 1.0, "all_classes": 1.0, "all_items_classes": 1.0, "all_loss": 3.0, "all_silos": 3.0}
     for weighting, factor in (("additive", 1.0), ("softmax", 100.0)):
         method, context = FedCMR(FedCMRParams(weighting=weighting, loss_factor=factor)), silo_context(20, **sums)
-        context.mean_loss = 1.0
+        context.means["loss"] = 1.0
         method.statistics(context)
         easy = factor * math.exp(-math.e)
         expected = math.e + easy if weighting == "additive" else math.exp(1.0 + easy)
@@ -132,7 +132,7 @@ def test_all_parameters_or_the_hash_layers_are_shared() -> None:
 def test_weights_by_hand(weighting: str, expected: float) -> None:
     sums = {"all_items": 60.0, "all_classes": 10.0, "all_items_classes": 200.0, "all_loss": 3.0, "all_silos": 3.0}
     method, context = FedCMR(FedCMRParams(weighting=weighting, loss_factor=2.0)), silo_context(20, **sums)
-    context.mean_loss = 0.5
+    context.means["loss"] = 0.5
     facts = {name: float(value) for name, value in method.statistics(context).items()}
     assert facts == {"items": 20.0, "classes": 6.0, "items_classes": 120.0, "loss": 0.5, "silos": 1.0}
     assert method.weight(context, "image") == pytest.approx(expected)

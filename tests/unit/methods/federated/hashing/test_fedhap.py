@@ -17,6 +17,7 @@ from silohash.methods.federated.hashing.fedhap import (
     JUDGE,
     FedHAP,
     FedHAPParams,
+    PairJudge,
     hadamard_prototypes,
     printed_adversarial_loss,
     quantization,
@@ -27,7 +28,6 @@ from silohash.methods.local.losses import straight_through
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.methods.local.supervised.triplet import Triplet, TripletParams
 from silohash.methods.message import Message
-from silohash.models.discriminator import PairJudge
 from silohash.models.towers import HashNet
 from tests.runs import (
     model_spec,
@@ -321,3 +321,20 @@ def test_silos_without_labels_or_items_send_no_prototypes() -> None:
         assert update.params
     context.data = whole
     assert "prototype_sum" in method.update(context).sums
+
+
+def test_logits_of_the_discriminator_against_a_loop() -> None:
+    torch.manual_seed(0)
+    judge = PairJudge(5, 4)
+    codes = torch.tensor([[1.0, -1.0, 1.0], [-1.0, -1.0, 0.5]])
+    classes = torch.tensor([[0, 1], [1, 0]])
+    first, _, second = judge.layers
+    weights = [tensor.detach().double().numpy() for tensor in (first.weight, first.bias, second.weight, second.bias)]
+    expected = []
+    for code, kind in zip(codes.double().numpy(), classes.double().numpy(), strict=True):
+        hidden = weights[0] @ np.array([*code, *kind]) + weights[1]
+        hidden = np.array([value if value > 0 else 0.2 * value for value in hidden])
+        expected.append((weights[2] @ hidden + weights[3]).item())
+    found = judge(codes, classes)
+    assert found.shape == (2,)
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5)

@@ -138,7 +138,7 @@ def test_each_modality_trains_alone_with_the_same_centers() -> None:
 
 
 def test_the_seed_of_the_federation_is_required() -> None:
-    with pytest.raises(SettingNeeded, match="hospital") as error:
+    with pytest.raises(SettingNeeded, match=r"csq.*hospital") as error:
         ready(CSQ(CSQParams()), replace(silo_data(5), name="hospital", federation=None))
     assert str(error.value).endswith("Set SiloData.federation, or choose another local method.")
 

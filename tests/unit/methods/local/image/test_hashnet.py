@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from silohash.base.types import Outputs
-from silohash.methods.local.base import SiloState
 from silohash.methods.local.image.hashnet import CARD, HashNetMethod, HashNetParams, sharpness
 from tests.runs import silo_data
 from tests.unit.methods.federated.helpers import accepts, draw
@@ -39,7 +38,7 @@ def test_likelihood_equals_loops_over_pairs_of_different_items(balanced: bool, e
     data = without_labels(9, 4)
     _, state = ready(method, data)
     double(state)
-    state.buffers["epochs"] = torch.tensor(epochs)
+    state.epochs = epochs
     values, share, loss = draw(9, BITS), float(state.buffers["share"]), 0.0
     codes = torch.tanh(math.sqrt(1 + 0.5 * epochs) * values)
     for i in range(9):
@@ -54,23 +53,13 @@ def test_likelihood_equals_loops_over_pairs_of_different_items(balanced: bool, e
     assert float(terms["likelihood"][1]) == pytest.approx(loss / 72, rel=1e-6)
 
 
-def test_epochs_of_earlier_rounds_and_of_this_phase_are_counted() -> None:
-    method, data = HashNetMethod(HashNetParams()), silo_data(6)
-    model, state = ready(method, data)
-    assert int(state.buffers["epochs"]) == 0
-    later = SiloState(epochs_before=12)
-    method.init_state(model, data, later)
-    method.end_epoch(model, data, later)
-    assert int(later.buffers["epochs"]) == 13
-
-
 def test_stages_of_the_paper_preset() -> None:
     method, data = HashNetMethod(HashNetParams(**HashNetMethod.presets["paper"])), silo_data(6)
     _, state = ready(method, data)
     values, batch = draw(6, BITS).float(), data.batch(torch.arange(6))
     losses = []
     for epochs in (0, 4, 5):
-        state.buffers["epochs"] = torch.tensor(epochs)
+        state.epochs = epochs
         losses.append(float(method.terms(IMAGE, outputs_with(values), batch, state)["likelihood"][1]))
     assert losses[0] == losses[1] != losses[2]
 

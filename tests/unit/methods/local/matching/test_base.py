@@ -13,7 +13,6 @@ from silohash.base.errors import NoEffect, UnsuitableFeatures
 from silohash.base.types import Outputs
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import (
-    EPOCHS,
     PICTURES,
     SHARPNESS,
     Matching,
@@ -50,7 +49,7 @@ def loss(method: Matching, state: SiloState, rows: torch.Tensor | None = None, *
 
 
 def state_of(method: Matching, *, before: int = 5, pictures: torch.Tensor | None = None) -> SiloState:
-    state = SiloState(epochs_before=before)
+    state = SiloState(epochs=before)
     method.init_state(torch.nn.Identity(), replace(node_data(6), pictures=pictures), state)
     return state
 
@@ -80,8 +79,7 @@ def test_all_wrong_partners_count_in_the_first_epochs() -> None:
     method = Fixed(MatchingParams(margin=0.1, easy_epochs=2))
     state = state_of(method, before=1)
     assert loss(method, state) == pytest.approx(float(max_violation(SCORES, 0.1, hardest=False)))
-    method.end_epoch(torch.nn.Identity(), node_data(6), state)
-    assert int(state.buffers[EPOCHS]) == 2
+    state.epochs = 2
     assert loss(method, state) == pytest.approx(float(max_violation(SCORES, 0.1)))
     every = Fixed(MatchingParams(margin=0.1, hardest=False))
     assert loss(every, state) == pytest.approx(float(max_violation(SCORES, 0.1, hardest=False)))

@@ -10,7 +10,6 @@ import torch
 
 from silohash.base.errors import OutOfRange
 from silohash.methods.local.base import SiloState
-from silohash.methods.local.matching.base import EPOCHS
 from silohash.methods.local.matching.saem import (
     SAEM,
     SAEMNet,
@@ -67,9 +66,8 @@ def test_the_vector_of_a_text_depends_on_the_order_of_its_words_and_not_on_paddi
 
 def test_terms_hold_the_angular_loss_and_the_norms_of_the_image_encoder() -> None:
     method, net = built(norm_weight=0.25)
-    data, state = node_data(6), SiloState()
+    data, state = node_data(6), SiloState(epochs=7)
     method.init_state(net, data, state)
-    state.buffers[EPOCHS] = torch.tensor(7)
     batch = replace(data.batch(torch.arange(6)), has_text=torch.arange(6) > 0)
     outputs = net.train()(batch)
     terms = method.terms(method.steps(net)[0], outputs, batch, state)

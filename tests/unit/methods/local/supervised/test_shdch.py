@@ -36,7 +36,7 @@ from silohash.run.config.load import load_resolved
 from silohash.study.config import load_study
 from silohash.study.plan import planned_runs
 from silohash.testing.inputs import prepared_inputs
-from silohash.testing.loop import first_state, run_loop
+from silohash.testing.loop import run_loop
 from silohash.training.worker import Worker
 from tests.runs import model_spec, silo_data, train, write_archive
 from tests.unit.methods.federated.helpers import accepts
@@ -295,7 +295,7 @@ def test_targets_are_the_joint_signs_and_are_renewed_each_epoch() -> None:
 @pytest.mark.whole_run
 def test_silos_of_a_federation_train_with_the_codes_that_the_server_solves() -> None:
     inputs = prepared_inputs("shdch", "fedavg", (30, 20, 10), single=True)
-    start = first_state(inputs, Worker(inputs, torch.device("cpu"))).server.params["fine_codes"]
+    start = Worker(inputs, torch.device("cpu")).first_state().server.params["fine_codes"]
     states = [run_loop(inputs, stop=rounds, validate=False) for rounds in (1, 2)]
     found = [state.server.params["fine_codes"] for state in states]
     assert not np.array_equal(found[0], start)
