@@ -32,6 +32,9 @@ HITS_COUNTED = 5
 MOST_REFUSED = 0.05
 """Largest share of held-back queries without any item within the bar."""
 
+FEWEST_KNOWN = 0.5
+"""Smallest share of a query that the model must know for hits to be close."""
+
 BINS = 10
 """Number of equally wide bins of probabilities in a reliability diagram."""
 
@@ -94,9 +97,23 @@ class Calibration:
         bar = int(np.searchsorted(np.cumsum(counts.nearest), queries - math.floor(MOST_REFUSED * queries)))
         return cls(tuple(np.clip(found, 0, 1).tolist()), bar, queries)
 
-    def probability(self, distance_bits: int, known: float = 1.0) -> float:
-        """Return the probability that a hit is right, if the model knows a share of what the query asks for."""
-        return known * self.probabilities[min(distance_bits, len(self.probabilities) - 1)]
+    def probability(self, distance_bits: int) -> float:
+        """Return the probability that a hit at a distance is right."""
+        return self.probabilities[min(distance_bits, len(self.probabilities) - 1)]
+
+    def judged(self, distance_bits: int, *, known: float = 1.0, bar: float | None = None) -> tuple[float, Strength]:
+        """Return the probability that a hit is right, and its strength.
+
+        Args:
+            distance_bits: Distance of the hit.
+            known: Share of the query that the model knows. Words that it does not know cannot be right, so the probability
+                falls with them, and nothing is close to a query of which it knows less than `FEWEST_KNOWN`.
+            bar: Lowest probability of a hit that is close; None for the distance ``bar_bits``.
+        """
+        probability = known * self.probability(distance_bits)
+        if known < FEWEST_KNOWN or (distance_bits > self.bar_bits if bar is None else probability < bar):
+            return probability, "none"
+        return probability, "strong" if probability >= STRONG else "likely" if probability >= LIKELY else "weak"
 
 
 def decreasing(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -117,13 +134,6 @@ def decreasing(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
             total, size = heavy + total, length + size
         pools.append((mean, total, size))
     return np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
-
-
-def strength(probability: float, *, close: bool) -> Strength:
-    """Return the strength of a hit with a probability. It is "none" if the hit is not close."""
-    if not close:
-        return "none"
-    return "strong" if probability >= STRONG else "likely" if probability >= LIKELY else "weak"
 
 
 class ReliabilityBin(NamedTuple):

@@ -139,13 +139,10 @@ def calibrations(sent: Iterable[tuple[ReadArrays, int | None]], bits: int) -> di
 
 def _are_possible(arrays: Sequence[np.ndarray | None], bits: int, most: int | None) -> bool:
     """Return whether a silo's arrays can be counts of a task."""
-    found = [
-        array for array in arrays if array is not None and array.shape == (bits + 1,) and array.dtype == np.float64
-    ]
-    if len(found) < len(HitCounts._fields) or not all(np.isfinite(each).all() and (each >= 0).all() for each in found):
+    if any(each is None or each.shape != (bits + 1,) or each.dtype != np.float64 for each in arrays):
         return False
-    right, items, nearest = found
+    right, items, nearest = (each for each in arrays if each is not None)
     queries = float(nearest.sum())
-    if (right > items + ROUNDING).any() or items.sum() > HITS_COUNTED * queries + ROUNDING:
-        return False
-    return most is None or queries <= most
+    finite = np.isfinite([right, items, nearest]).all() and min(right.min(), items.min(), nearest.min()) >= 0
+    bounded = (right <= items + ROUNDING).all() and items.sum() <= HITS_COUNTED * queries + ROUNDING
+    return bool(finite and bounded and (most is None or queries <= most))

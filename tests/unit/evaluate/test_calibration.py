@@ -15,7 +15,6 @@ from silohash.evaluate.calibration import (
     expected_calibration_error,
     hit_counts,
     reliability,
-    strength,
 )
 from silohash.evaluate.ties import Histogram
 
@@ -63,7 +62,6 @@ def test_probabilities_do_not_rise_and_fill_distances_without_items() -> None:
     assert found.probabilities[0] == found.probabilities[1] == pytest.approx(0.9, abs=0.02)
     assert found.probabilities[3] == pytest.approx(0.6, abs=0.02)
     assert found.probability(99) == found.probabilities[4]
-    assert found.probability(1, known=0.5) == found.probability(1) / 2
     assert found.queries == 20
 
 
@@ -89,9 +87,21 @@ def test_without_queries_or_right_items_nothing_is_learned() -> None:
 
 
 def test_strength_follows_the_probability_and_the_bar() -> None:
-    found = [strength(p, close=True) for p in (0.95, module.STRONG, 0.79, module.LIKELY, 0.1)]
-    assert found == ["strong", "strong", "likely", "likely", "weak"]
-    assert strength(0.95, close=False) == "none"
+    learned = Calibration((0.95, module.STRONG, 0.79, module.LIKELY, 0.1, 0.1), 4, 10)
+    judged = [learned.judged(distance) for distance in range(7)]
+    assert [name for _, name in judged] == ["strong", "strong", "likely", "likely", "weak", "none", "none"]
+    assert [p for p, _ in judged] == [*learned.probabilities, 0.1]
+    assert [learned.judged(distance, bar=0.6)[1] for distance in (2, 3)] == ["likely", "none"]
+    assert learned.judged(5, bar=0.0)[1] == "weak"
+
+
+def test_words_that_the_model_does_not_know_give_no_strength() -> None:
+    learned = Calibration((0.9,), 0, 10)
+    assert learned.judged(0, known=0.75) == (pytest.approx(0.675), "likely")
+    assert learned.judged(0, known=0.5)[1] == "weak"
+    assert learned.judged(0, known=0.49)[1] == "none"
+    assert learned.judged(0, known=0.49, bar=0.0)[1] == "none"
+    assert learned.judged(0, known=0.0) == (0.0, "none")
 
 
 def test_the_error_of_new_hits_is_their_distance_from_the_diagonal() -> None:
