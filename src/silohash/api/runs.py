@@ -232,6 +232,7 @@ class TrainedRun:
         label: str | None = None,
         candidates: int = CANDIDATES,
         deadline_seconds: float | None = None,
+        bar: float | None = None,
         previews: bool = True,
         engine: str | None = None,
     ) -> Hits:
@@ -240,8 +241,7 @@ class TrainedRun:
         Args:
             text: The text to search for.
             image: The image to search for: a path, a Pillow image, or uint8 pixels.
-            vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
-                ``.npy`` file.
+            vector: The feature vector, if the run was trained on given features: numbers, or the path of a ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
             find: What to find: "item" for items by the nearer of their picture code and their text code, "image" for
                 pictures alone, or "text" for texts alone. An item with one code is found by that one.
@@ -249,20 +249,19 @@ class TrainedRun:
             offset: Number of nearest items to skip, for the pages after the first.
             radius_bits: Maximum distance of a hit, in bits; None for no limit.
             label: If set, only items with this label are searched.
-            candidates: Number of pictures or texts that a silo finds by their codes and then scores, if the model scores
-                pairs.
+            candidates: Number of pictures or texts that a silo finds by their codes and scores, if the model scores pairs.
             deadline_seconds: Time limit for the answers of the silos, from 0.1 to 60 seconds; None for 10 seconds.
+            bar: Lowest probability of a hit that counts as close; None for what held-back queries showed.
             previews: Whether hits carry the small pictures that silos release.
             engine: Index backend in memory, "flat" or "faiss"; None for the backend that ``RUN/index.toml`` chooses.
 
         Returns:
-            The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched, because
-            its index is missing, damaged or that of another silo, is listed in ``missing_silos`` with the reason. If no
-            silo answered, this is not an error: there are no hits, and ``answered`` is False.
+            The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched is listed
+            in ``missing_silos`` with the reason. If no silo answered, this is not an error: there are no hits, and
+            ``answered`` is False.
 
         Raises:
-            UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held any word of
-                the text.
+            UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held a word of it.
         """
         value, modality = read_input(text, image, vector, vector_modality)
         request = SearchRequest(
@@ -275,6 +274,7 @@ class TrainedRun:
             label=label,
             candidates=candidates,
             deadline_seconds=deadline_seconds,
+            bar=bar,
             previews=previews,
         )
         return now(self._opened(engine).search(request))

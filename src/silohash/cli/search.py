@@ -212,6 +212,7 @@ def search(
     deadline: Annotated[
         float | None, typer.Option(metavar="SECONDS", help=described("deadline_seconds"), show_default="10")
     ] = None,
+    bar: Annotated[float | None, typer.Option(metavar="P", min=0, max=1, help=described("bar"))] = None,
     previews: Previews = False,
     show: Show = False,
     files: Files = False,
@@ -239,6 +240,7 @@ def search(
             label=label,
             candidates=candidates,
             deadline_seconds=deadline,
+            bar=bar,
             previews=previews or show,
             engine=engine,
         )
@@ -327,12 +329,15 @@ def _document(hits: Hits) -> dict[str, Any]:
                 **({} if hit.rank is None else {"rank": hit.rank}),
                 **({} if hit.score is None else {"score": hit.score}),
                 "distance_bits": hit.distance_bits,
+                "probability": hit.probability,
+                "strength": hit.strength,
                 "found_by": list(hit.found_by),
                 **payload,
                 "path": None if hit.path is None else str(hit.path),
             }
             for hit, payload in zip(hits, hits.payloads, strict=True)
         ],
+        "nothing_close": hits.nothing_close,
         "ties_at_cut": hits.ties_at_cut,
         "missing_silos": dict(hits.missing_silos),
         "limited_silos": dict(hits.limited_silos),
@@ -344,8 +349,10 @@ def _document(hits: Hits) -> dict[str, Any]:
 
 def print_hits(hits: Hits, *, show: bool = False) -> None:
     """Print the hits on standard output, with their pictures if they are to be shown, and notes on standard error."""
-    from silohash.search.table import as_fields
+    from silohash.search.table import as_fields, opening
 
+    for line in opening(hits):
+        print_status(line)
     graphics, reason = terminal_graphics() if show else (None, "")
     if sys.stdout.isatty():
         print_aligned(hits, graphics)

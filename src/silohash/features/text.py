@@ -185,6 +185,18 @@ class BagOfWords:
         words = [(first[term], self.knows(term)) for term in dict.fromkeys(self.rule.words(query_text(value)))]
         return QueryWords(tuple(word for word, held in words if held), tuple(word for word, held in words if not held))
 
+    def known_share(self, value: Value) -> float:
+        """Return the share of a query's weight that is in known words, from 0 to 1; 0 if it has no words.
+
+        A word that few training texts held weighs more than one that many did, and an unknown one weighs the most.
+        """
+        words = self.query_words(value)
+        weights = np.ones(self.shape) if self.summed is None else self._importance
+        rarest = 1.0 if self.summed is None else float(np.log1p(self.summed["texts"][0]) + 1.0)
+        known = float(weights[self._columns(words.known)].sum())
+        total = known + rarest * len(words.unknown)
+        return known / total if total else 0.0
+
     def knows(self, word: str) -> bool:
         """Return whether a training text held a term, and whether enough texts did for its column to be kept.
 

@@ -17,12 +17,13 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from silohash.base.errors import EmptyInput, NotFound, OutOfRange, Unavailable, UnknownWords, UserError
-from silohash.base.types import Modality, Target
+from silohash.base.types import Modality, Target, Task
+from silohash.evaluate.calibration import Calibration
 from silohash.features.base import Featurizer
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
@@ -68,6 +69,8 @@ class Encoded:
         missing: Maps each silo without a code to the reason.
         unknown_words: Words of the query that do not occur in any training text.
         unread: The end of the query that the text model did not read; None if it read all of it.
+        known: Share of the query that the model knows, from 0 to 1.
+        modality: What the query is, to know how sure hits are; None if that is not known.
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
@@ -78,6 +81,8 @@ class Encoded:
     missing: Mapping[str, str] = field(default_factory=dict)
     unknown_words: tuple[str, ...] = ()
     unread: Unread | None = None
+    known: float = 1.0
+    modality: Modality | None = None
     scored: Modality | None = None
     content: np.ndarray | None = None
     nodes: Mapping[str, Mapping[str, np.ndarray] | None] = field(default_factory=dict)
@@ -128,7 +133,8 @@ class Federation:
         """
         silos, deadline = self._chosen(request.silos), self._deadline(request)
         if isinstance(request.value, Code):
-            return await self._found(Encoded(dict.fromkeys(silos, request.value), source="code"), request, deadline)
+            encoded = Encoded(dict.fromkeys(silos, request.value), modality=request.value.modality, source="code")
+            return await self._found(encoded, request, deadline)
         encode = partial(self._encode, request.value, request.modality, silos, request.target)
         return await self._found(await self._run_encoding(encode, request.modality), request, deadline)
 
@@ -150,7 +156,8 @@ class Federation:
         assert isinstance(code, Code)  # noqa: S101  the bus checks it
         pseudonym = self._pseudonym(options.asker)
         wider = replace(options, offset=0, k=options.reach + 1, asker=pseudonym, progress=None)
-        hits = await self._found(Encoded(dict.fromkeys(silos, code), source="item"), wider, _left(end))
+        encoded = Encoded(dict.fromkeys(silos, code), modality=code.modality, source="item")
+        hits = await self._found(encoded, wider, _left(end))
         return without_item(hits, silo, name, offset=options.offset, k=options.k)
 
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
@@ -258,11 +265,19 @@ class Federation:
                 )
             codes[silo] = by_model[name]
         source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
-        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), source=source)
+        known = featurizer.known_share(value) if isinstance(featurizer, BagOfWords) else 1.0
+        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), known, modality, source=source)
         if not self.run.model.record.spec.scores_pairs or target == modality:
             return encoded
         scored: Modality = "image" if modality == "text" else "text"
         return self._with_scoring(replace(encoded, scored=scored), value, modality)
+
+    def _calibration(self, encoded: Encoded, options: SearchOptions) -> Calibration | None:
+        """Return what distances say about the hits of a search; None if that is not known, or scores order the hits."""
+        if encoded.modality is None or encoded.scored is not None:
+            return None
+        task = f"{encoded.modality[0]}2{options.target if options.target == 'item' else options.target[0]}"
+        return self.run.model.record.calibration.get(cast(Task, task))
 
     def _encoder(self, name: str) -> Encoder:
         """Return the encoder of a model. It is loaded once, because loading takes longer than encoding."""
@@ -313,7 +328,10 @@ class Federation:
         end = time.monotonic() + deadline
         # Half of the time is left for the search, if a silo does not state whether it accepts more than a code.
         refusals = await self._refusals(encoded, deadline / 2)
-        told, progress = partial(_told, encoded, refusals, self.folders), options.progress
+        judge = partial(
+            Hits.judged, calibration=self._calibration(encoded, options), known=encoded.known, bar=options.bar
+        )
+        told, progress = partial(_told, encoded, refusals, self.folders, judge), options.progress
         scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
         values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
         if progress is not None:
@@ -341,15 +359,21 @@ class Federation:
         return told(await ask(self.bus, queries, deadline_seconds=left))
 
 
-def _told(encoded: Encoded, refusals: Mapping[str, str], folders: Mapping[str, tuple[Path, ...]], hits: Hits) -> Hits:
-    """Return merged answers with what is known of the query and of its silos."""
+def _told(
+    encoded: Encoded,
+    refusals: Mapping[str, str],
+    folders: Mapping[str, tuple[Path, ...]],
+    judge: Callable[[Hits], Hits],
+    hits: Hits,
+) -> Hits:
+    """Return merged answers with what is known of the query, of its silos and of how sure the hits are."""
     stated = {
         silo: " ".join(filter(None, (hits.limited_silos.get(silo), reason)))
         for silo, reason in refusals.items()
         if silo not in hits.missing_silos
     }
     return replace(
-        hits,
+        judge(hits),
         missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
         limited_silos=dict(sorted({**hits.limited_silos, **stated}.items())),
         unknown_words=encoded.unknown_words,

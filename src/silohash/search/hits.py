@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from silohash.base.errors import OutOfRange, WrongShape, WrongType
 from silohash.base.types import Modality, Target
+from silohash.evaluate.calibration import Calibration, Strength
 from silohash.index.codes import Magnitudes
 from silohash.index.source import find_file
 from silohash.search.fields import (
@@ -64,8 +65,11 @@ CANDIDATES = 100
 
 _NUMBERS = ("k", "offset", "radius_bits", "candidates")
 
-COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values", "cosines")
-"""The attributes of `Hits` with one value per hit. The last five may be missing."""
+COLUMNS = (
+    *("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values"),
+    *("cosines", "probabilities", "strengths"),
+)
+"""The attributes of `Hits` with one value per hit. Those after ``payloads`` may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,6 +87,7 @@ class SearchOptions:
         silos: Names of the silos to search; None for all.
         candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
         deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
+        bar: Lowest probability of a hit that is close; None for the distance that validation found.
         progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
             not answered yet are missing.
     """
@@ -97,6 +102,13 @@ class SearchOptions:
     silos: Annotated[tuple[str, ...] | None, Unsent] = None
     candidates: Annotated[int, Unsent] = CANDIDATES
     deadline_seconds: Annotated[float | None, Unsent, Field(description="Time limit for the silos, in seconds.")] = None
+    bar: Annotated[
+        float | None,
+        Unsent,
+        Field(
+            description="Lowest probability of a hit that counts as close. Default: what the held-back queries showed."
+        ),
+    ] = None
     progress: Annotated[Progress | None, Unsent] = None
 
     def __post_init__(self) -> None:
@@ -118,6 +130,8 @@ class SearchOptions:
             raise OutOfRange(f"The number of candidates is {self.candidates}. Use at least 1.")
         if self.radius_bits is not None and self.radius_bits < 0:
             raise OutOfRange(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
+        if self.bar is not None and not (isinstance(self.bar, float | int) and 0 <= self.bar <= 1):
+            raise OutOfRange(f"The bar is {self.bar!r}. Use a probability from 0 to 1.")
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
@@ -218,12 +232,16 @@ class Hit(Released):
         rank: Rank of the item within its silo if silos use different models, only some of them score, or some release ranks
             only; otherwise None.
         found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+        probability: Probability that the item is right, as held-back queries showed; None if that is not known.
+        strength: "strong", "likely" or "weak", or "none" if the item is not close; None if that is not known.
     """
 
     distance_bits: int | None
     score: float | None = None
     rank: int | None = None
     found_by: tuple[Modality, ...] = ()
+    probability: float | None = None
+    strength: Strength | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -255,6 +273,8 @@ class Hits:
         cosines: For each item, the cosine of its outputs and the query's (`output_cosines`). Merged results are ordered by
             them, descending, and have None for the items beyond the window and where the hub does not tell. The items of a
             silo are ordered by distance all the same, and those that cannot reach the page have an empty payload.
+        probabilities: For each item, the probability that it is right; None without a calibration.
+        strengths: For each item, how sure it is; None without a calibration.
         step_bits: The silo rounded the distances to the middle of steps of this many bits, beginning at 0.
         edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
@@ -277,6 +297,8 @@ class Hits:
     scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
     order_values: Annotated[tuple[Count, ...] | None, Sometimes] = None
     cosines: Annotated[tuple[Count | None, ...] | None, Sometimes] = None
+    probabilities: Annotated[tuple[float | None, ...] | None, Unsent] = None
+    strengths: Annotated[tuple[Strength | None, ...] | None, Unsent] = None
     step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
     edition: Annotated[Text, Sometimes] = field(default="", compare=False)
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
@@ -356,6 +378,24 @@ class Hits:
         return self.left_out.get(int(self.places[-1]), 0) if len(self) and self.order != "score" else 0
 
     @property
+    def nothing_close(self) -> bool:
+        """Whether it is known that no hit is close to the query."""
+        return bool(self.strengths) and all(strength == "none" for strength in self.strengths or ())
+
+    def judged(self, calibration: Calibration | None, *, known: float = 1.0, bar: float | None = None) -> Hits:
+        """Return the same result with how sure each hit is, if that is known.
+
+        Args:
+            calibration: What a distance says about a hit; None if it is not known.
+            known: Share of the query that the model knows, from 0 to 1.
+            bar: Lowest probability of a hit that is close; None for the distance of the calibration.
+        """
+        if calibration is None:
+            return self
+        judged = [(None, None) if d is None else calibration.judged(d, known=known, bar=bar) for d in self.distances]
+        return replace(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))
+
+    @property
     def answered(self) -> bool:
         """Whether at least one silo answered, possibly without a hit. If not, ``missing_silos`` has all reasons."""
         return bool(self.model_digests)
@@ -400,6 +440,8 @@ class Hits:
             score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
             found_by=self.found[position],
+            probability=None if self.probabilities is None else self.probabilities[position],
+            strength=None if self.strengths is None else self.strengths[position],
         )
 
 

@@ -44,6 +44,7 @@ RANKS_ONLY = (
     "Some silos release ranks and no distances. Hits are ordered by their rank within each silo, because nothing else is "
     "comparable."
 )
+NOTHING_CLOSE = "Nothing close: none of the items is likely what you asked for. The nearest follow."
 PREVIEW_PIXELS = 48
 """Height of a preview in a notebook."""
 
@@ -53,7 +54,7 @@ def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:
 
     The path of the hit's picture, if it exists on this machine, follows in a line of its own and is not cut.
     """
-    rows = [_row(hit, rank="rank ") for hit in hits]
+    rows = [_row(hit, hits, rank="rank ") for hit in hits]
     lines = []
     for hit, line in zip(hits, _aligned(rows, hits, first=0, cells=cells), strict=True):
         lines.append(line)
@@ -81,6 +82,11 @@ def shown_path(path: Path) -> str:
     return visible(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
+def opening(hits: Hits) -> list[str]:
+    """Return the lines that stand before the hits: one if nothing is close to the query."""
+    return [NOTHING_CLOSE] if hits.nothing_close else []
+
+
 def notes(hits: Hits) -> list[str]:
     """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
     found = [_about_words(hits)] if hits.unknown_words else []
@@ -88,8 +94,9 @@ def notes(hits: Hits) -> list[str]:
         found.append(str(hits.unread))
     if hits.ties_at_cut:
         last = f"rank {hits.places[-1]}" if not hits.comparable else f"{hits.places[-1]} bits"
-        last = "the place of the last one" if hits.places[-1] < 0 else last
-        found.append(f"Not shown: {hits.ties_at_cut:,} more at {last}. Increase k to see more.")
+        last = "at the place of the last one" if hits.places[-1] < 0 else last
+        verb = "is" if hits.ties_at_cut == 1 else "are"
+        found.append(f"{hits.ties_at_cut:,} more {verb} equally near ({last}). Increase k to see more.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
     if not hits:
@@ -115,25 +122,42 @@ def _about_words(hits: Hits) -> str:
 
 def as_text(hits: Hits) -> str:
     """Return an aligned table of the hits, followed by the notes."""
-    rows = [_headings(hits), *((str(number), *_row(hit)) for number, hit in enumerate(hits, 1))] if len(hits) else []
-    return "\n".join([*_aligned(rows, hits, first=1, cells=TABLE_CELLS), *notes(hits)])
+    rows = (
+        [_headings(hits), *((str(number), *_row(hit, hits)) for number, hit in enumerate(hits, 1))] if len(hits) else []
+    )
+    return "\n".join([*opening(hits), *_aligned(rows, hits, first=1, cells=TABLE_CELLS), *notes(hits)])
 
 
 def _headings(hits: Hits) -> tuple[str, ...]:
-    return ("#", *(() if hits.comparable else ("rank",)), "distance" if hits.scores is None else "score", *WEIGHTS)
+    near = "distance" if hits.scores is None else "score"
+    return (
+        "#",
+        *(() if hits.comparable else ("rank",)),
+        near,
+        *(() if hits.strengths is None else ("sure",)),
+        *WEIGHTS,
+    )
 
 
-def _row(hit: Hit, rank: str = "") -> tuple[str, ...]:
+def _row(hit: Hit, hits: Hits, rank: str = "") -> tuple[str, ...]:
     ranks = () if hit.rank is None else (f"{rank}{hit.rank}",)
     bits = "" if hit.distance_bits is None else f"{hit.distance_bits} bits"
     near = bits if hit.score is None else f"{hit.score:.3f}"
-    cells = (*ranks, near, hit.silo, hit.id, hit.caption, ", ".join(hit.labels))
+    sure = () if hits.strengths is None else (sureness(hit),)
+    cells = (*ranks, near, *sure, hit.silo, hit.id, hit.caption, ", ".join(hit.labels))
     return tuple(map(visible, cells))
+
+
+def sureness(hit: Hit) -> str:
+    """Return how sure a hit is, such as ``strong 93 %``; empty if it is not known, and ``none`` if it is not close."""
+    if hit.strength is None or hit.probability is None or hit.strength == "none":
+        return hit.strength or ""
+    return f"{hit.strength} {100 * hit.probability:.0f} %"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], hits: Hits, *, first: int, cells: int) -> list[str]:
     """Return the rows as lines. The columns of `WEIGHTS` come last and may be cut."""
-    numeric = first + (1 if hits.comparable else 2)
+    numeric = first + (1 if hits.comparable else 2) + (hits.strengths is not None)
     weights = {numeric + place: weight for place, weight in enumerate(WEIGHTS.values())}
     return aligned(rows, numeric=numeric, weights=weights, cells=cells) if rows else []
 
@@ -144,10 +168,11 @@ def as_html(hits: Hits) -> str:
     number_heading, *headings = _headings(hits)
     rows = [_html_row([number_heading, *(["preview"] if with_previews else []), *headings], "th")]
     for number, hit in enumerate(hits, 1):
-        cells = [escape(cell) for cell in _row(hit)]
+        cells = [escape(cell) for cell in _row(hit, hits)]
         rows.append(_html_row([str(number), *([_image(hit)] if with_previews else []), *cells], "td"))
     table = f"<table>{''.join(rows)}</table>" if len(hits) else ""
-    return table + "".join(f"<p>{escape(note)}</p>" for note in notes(hits))
+    above, below = ("".join(f"<p>{escape(line)}</p>" for line in lines) for lines in (opening(hits), notes(hits)))
+    return above + table + below
 
 
 def _html_row(cells: list[str], tag: str) -> str:

@@ -28,11 +28,12 @@ from silohash.base.errors import (
 )
 from silohash.base.files import digest_file, read_json
 from silohash.base.locks import INPUTS
-from silohash.base.types import MODALITIES, Modality, Notify
+from silohash.base.types import MODALITIES, Modality, Notify, Task
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
 from silohash.data.partitions.base import Partition, partition
 from silohash.data.partitions.columns import remark_on_values
+from silohash.evaluate.calibration import Calibration
 from silohash.features import featurizer
 from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
@@ -55,8 +56,9 @@ from silohash.run.model.trained import TrainedModel
 from silohash.run.model.word_start import GIVE_ANOTHER, VECTORS, install_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
-from silohash.training.engines.port import WAIT_FOR_ALL, Engine, InProcess, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, InProcess, Limits, SiloResult, SiloTask, TaskKind
 from silohash.training.engines.worker_processes import WorkerProcesses
+from silohash.training.held_back import calibrations
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
 from silohash.training.privacy.training import check_private_model
 from silohash.training.rounds import RoundSettings, run_rounds
@@ -312,7 +314,8 @@ def _train(
     try:
         engine.start([name for name, _, _ in prepared.silos])
         state = train_rounds(run, worker, featurizers, engine, observers=observers)
-        save_model(run, deploy(state, prepared, featurizers, engine), prepared, notify)
+        learned = calibration(state, prepared, engine)
+        save_model(run, replace(deploy(state, prepared, featurizers, engine), calibration=learned), prepared, notify)
     finally:
         engine.stop()
 
@@ -411,12 +414,32 @@ def deploy(
     return prepared.trained(featurizers, server, personal, round=number)
 
 
-def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> Iterator[SiloTask]:
-    """Yield the tasks to deploy the model of the best round, one per silo."""
+def calibration(
+    state: RunState, prepared: Prepared, engine: Engine, limits: Limits = WAIT_FOR_ALL
+) -> dict[Task, Calibration]:
+    """Return how sure hits of the best round's model are, as far as silos hold queries back and have a code per item."""
+    if not any(held for _, _, held in prepared.silos) or prepared.resolved.local.traits.scores_pairs:
+        return {}
+    attendance = Attendance(engine, limits)
+    tasks = deploy_tasks(state, prepared, attendance.invited(range(len(prepared.silos))), kind="calibrate")
+    most = {silo: one.validation for silo, one in enumerate(prepared.announced)}
+    sent = ((dict(result.update.sums), most.get(result.silo)) for result in attendance.results(tasks))
+    return calibrations(sent, prepared.config.local.bits)
+
+
+def deploy_tasks(
+    state: RunState,
+    prepared: Prepared,
+    silos: Iterable[int],
+    *,
+    kind: TaskKind = "deploy",
+    notes: Mapping[str, str] | None = None,
+) -> Iterator[SiloTask]:
+    """Yield the tasks to deploy the model of the best round, or to count its hits, one per silo."""
     server, kept, number = state.chosen()
     for silo in silos:
         broadcast = broadcast_of(prepared.resolved.federated, server, silo, number + 1)
-        yield SiloTask("deploy", silo, broadcast, kept.get(silo, {}))
+        yield SiloTask(kind, silo, replace(broadcast, notes={**broadcast.notes, **(notes or {})}), kept.get(silo, {}))
 
 
 def environment(config: RunConfig) -> dict[str, object]:

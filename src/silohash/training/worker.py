@@ -6,23 +6,20 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from silohash.base import seeds
 from silohash.base.errors import UserError
-from silohash.base.types import PAIR_TASKS, SIDES, Modality, Rows, Side, Task, database_modalities, query_modality
+from silohash.base.types import PAIR_TASKS, SIDES, Arrays, Rows, Side, Task, database_modalities, query_modality
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.device import choose_device
-from silohash.index.codes import pack
 from silohash.methods.federated.base import SiloContext
-from silohash.methods.local.base import SiloData, outputs_of
+from silohash.methods.local.base import SiloData
 from silohash.methods.message import Message
 from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
@@ -33,6 +30,7 @@ from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
+from silohash.training.held_back import counted, silo_counts, words_of
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import PrivateRound
 from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
@@ -60,8 +58,8 @@ class Worker:
     def do(self, task: SiloTask) -> SiloResult:
         """Carry out a task, and return what leaves the silo.
 
-        The task is to return the silo's weights, to train it, to finish its round, to score the model that it deploys, or
-        to return that model. The result is valid until the next task.
+        The task is to return the silo's weights, to train it, to finish its round, to score the model that it deploys, to
+        count the hits of its held-back queries, or to return that model. The result is valid until the next task.
         """
         return self.chain.do(task, self._do)
 
@@ -85,6 +83,9 @@ class Worker:
             self.federated.personalize(context)
         if task.kind == "validate":
             return self._validate(context, validation)
+        if task.kind == "calibrate":
+            sums = self._counts(context, validation)
+            return SiloResult(task.silo, Message("counts", train.name, context.round, sums=sums))
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return SiloResult(task.silo, model)
 
@@ -106,6 +107,18 @@ class Worker:
             counts={"queries": len(validation) if np.isfinite(score) else 0},
         )  # fmt: skip
         return SiloResult(context.silo, message)
+
+    def _counts(self, context: SiloContext, validation: SiloData) -> Arrays:
+        model = Adapted(self.model, self.federated.adapter, context.payload.extras)
+        database, queries = self.prepared.judged(context.silo, (context.data, validation))
+        return silo_counts(
+            model,
+            database,
+            queries,
+            self.config.local.bits,
+            with_labels=self.local.traits.label_sides,
+            ignore=self.prepared.ignored_labels,
+        )
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated.adapter, context.payload.extras)
@@ -143,15 +156,16 @@ def validation_score(
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
-    query_codes = _words(model, queries, "query", with_labels)
-    database_codes = _words(model, database, "database", with_labels)
+    query_codes = words_of(model, queries, "query", with_labels)
+    database_codes = words_of(model, database, "database", with_labels)
     tasks: tuple[Task, ...] = (
         ("i2t", "t2i") if len(query_codes) == 2 else (("i2i",) if "image" in query_codes else ("t2t",))
     )
     scores, chances = [], []
     for task in tasks:
         asked, [searched] = query_modality(task), database_modalities(task)
-        query_rows, item_rows = _counted(queries, asked, ignore), _counted(database, searched, ignore)
+        query_rows = np.flatnonzero(counted(queries, asked, ignore))
+        item_rows = np.flatnonzero(counted(database, searched, ignore))
         if not len(query_rows) or not len(item_rows):
             continue
         relevance = Relevance(
@@ -165,14 +179,6 @@ def validation_score(
     return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
 
 
-def _counted(items: SiloData, modality: Modality, ignore: tuple[int, ...]) -> Rows:
-    """Return the rows of the items that have a modality and, if labels are ignored, a label besides these."""
-    counted = items.has(modality).cpu().numpy()
-    if ignore and items.labels is not None:
-        counted = counted & np.delete(items.labels.cpu().numpy(), ignore, axis=1).any(axis=1)
-    return np.flatnonzero(counted)
-
-
 def pair_score(
     model: torch.nn.Module, items: SiloData, pictures: Rows, bits: int, with_labels: Sequence[Side] = ()
 ) -> tuple[float, float]:
@@ -184,7 +190,7 @@ def pair_score(
     rows = paired_rows(items, pictures)
     if not rows:
         return float("nan"), float("nan")
-    query_codes, item_codes = (_words(model, items, side, with_labels) for side in SIDES)
+    query_codes, item_codes = (words_of(model, items, side, with_labels) for side in SIDES)
     scores: list[float] = []
     chances: list[float] = []
     for task in PAIR_TASKS:
@@ -194,14 +200,6 @@ def pair_score(
         for found, of in ((scores, counts), (chances, counts.all_tied())):
             found.append(float(average_precision(of).expected.mean()))
     return float(np.mean(scores)), float(np.mean(chances))
-
-
-def _words(
-    model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
-) -> dict[Modality, npt.NDArray[np.generic]]:
-    """Return the packed codes of the items of a side, ``(n, W)`` per modality, with their labels if it is in a list."""
-    outputs = outputs_of(model, items if side in with_labels else replace(items, labels=None))
-    return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
 
 
 def set_threads(train: TrainConfig) -> None:

@@ -9,11 +9,13 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.files import read_json, write_json
 from silohash.cli import search
 from silohash.cli.search import CHUNK, SHOWN_PIXELS, graphics_of, picture_of, sequence, show_picture
 from silohash.index.preview import make_preview, preview_url
@@ -103,7 +105,7 @@ def test_backends_give_the_same_hits(run: Path) -> None:
 @pytest.mark.parametrize("find", ["item", "image", "text"])
 def test_previews_are_printed_on_request(run: Path, find: str) -> None:
     without = silohash("search", run, "red square", "--find", find, "--json").document()["hits"]
-    fields = {"id", "silo", "distance_bits", "found_by", "caption", "labels", "file", "path"}
+    fields = {"id", "silo", "distance_bits", "probability", "strength", "found_by", "caption", "labels", "file", "path"}
     assert all(set(hit) == fields for hit in without)
     hits = silohash("search", run, "red square", "--find", find, "--json", "--previews").document()["hits"]
     assert all(hit["preview"].startswith("data:image/jpeg;base64,") for hit in hits)
@@ -154,12 +156,29 @@ def test_removals_that_are_refused(run: Path, arguments: tuple[str, ...], says: 
 
 
 @pytest.mark.whole_run
+def test_an_answer_tells_how_sure_it_is(run: Path) -> None:
+    record = read_json(run / "model" / "model.json", dict[str, Any])
+    learned = {"probabilities": [0.9] * 8, "bar_bits": 7, "queries": 20}
+    write_json(run / "model" / "model.json", {**record, "calibration": {"t2i": learned}})
+    found = silohash("search", run, "red square", "--find", "image", "--json").document()
+    first = found["hits"][0]
+    assert first["strength"] == ("strong" if first["distance_bits"] <= 7 else "none")
+    unknown = silohash("search", run, "red zebra submarine", "--find", "image", "--json").document()
+    assert unknown["nothing_close"]
+    assert {hit["strength"] for hit in unknown["hits"]} == {"none"}
+    far = silohash("search", run, "red square", "--find", "image", "--bar", 0.95)
+    assert far.err.startswith("Nothing close")
+    unlearned = silohash("search", run, "red square", "--find", "text", "--json").document()["hits"]
+    assert {(hit["strength"], hit["probability"]) for hit in unlearned} == {(None, None)}
+
+
+@pytest.mark.whole_run
 def test_a_policy_limits_what_is_printed(run: Path) -> None:
     (run / "policies").mkdir()
     for silo in ("silo-1", "silo-2"):
         (run / "policies" / f"{silo}.toml").write_text('max_results = 1\nfields = ["labels"]\n', encoding="utf-8")
     said = silohash("search", run, "red square", "--json", "--previews")
-    fields = {"id", "silo", "distance_bits", "found_by", "labels", "path"}
+    fields = {"id", "silo", "distance_bits", "probability", "strength", "found_by", "labels", "path"}
     assert [set(hit) for hit in said.document()["hits"]] == [fields] * 2
     assert [hit["path"] for hit in said.document()["hits"]] == [None, None]
     assert "results to 1 per query" in said.document()["limited_silos"]["silo-1"]

@@ -338,3 +338,18 @@ def test_queries_that_are_not_unicode_are_refused(text):
     with pytest.raises(WrongForm, match=r"red.*⟨U\+D"):
         query_text(text)
     assert query_text("red 😀") == "red 😀"
+
+
+@pytest.mark.parametrize("vocabulary", [None, ("boat", "sea", "the")])
+def test_the_known_share_of_a_query_weighs_rare_words_more(vocabulary):
+    texts = np.array(["the boat", "the sea", "the boat at sea"])
+    rule = WordRule(analysis=WORDS, common_words=True)
+    bag = BagOfWords(vocabulary=vocabulary, rule=rule)
+    known_share = fitted(bag, texts).known_share
+    rare, common, unknown = np.log(4 / 3) + 1, np.log(4 / 4) + 1, np.log(4) + 1
+    assert known_share("boat") == known_share("the sea") == 1
+    assert known_share("submarine") == known_share("!") == 0
+    assert known_share("the boat submarine") == pytest.approx((rare + common) / (rare + common + unknown))
+    assert known_share("the submarine") < known_share("boat submarine") < 0.5
+    if vocabulary:
+        assert bag.known_share("boat submarine") == 0.5

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from silohash.base.errors import OutOfRange, UserError, WrongShape, WrongType
+from silohash.evaluate.calibration import Calibration
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hit, Hits, Query, Reason, SearchOptions, described, kind_of, silent
 
@@ -139,3 +140,27 @@ def test_options_have_a_description_and_are_checked() -> None:
     ):
         with pytest.raises(kind, match=text):
             SearchOptions(**wrong)
+
+
+def test_hits_are_judged_by_their_distances() -> None:
+    calibration = Calibration((0.9, 0.9, 0.6, 0.4), 2, 10)
+    plain = Hits(ids=("a", "b", "c"), silos=("s",) * 3, payloads=({},) * 3, distances=(1, 3, None))
+    judged = plain.judged(calibration)
+    assert (judged.probabilities, judged.strengths) == ((0.9, 0.4, None), ("strong", "none", None))
+    assert [(hit.probability, hit.strength) for hit in judged] == [(0.9, "strong"), (0.4, "none"), (None, None)]
+    assert plain.judged(calibration, bar=0.3).strengths == ("strong", "weak", None)
+    assert plain.judged(None).strengths is None
+    assert judged.taken([1]).strengths == ("none",)
+    assert [each.nothing_close for each in (plain, judged, judged.taken([1]), judged.taken([]))] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert plain.judged(calibration, known=0.3).strengths == ("none", "none", None)
+
+
+@pytest.mark.parametrize("bar", [-0.1, 1.1, "high", float("nan")])
+def test_a_bar_is_a_probability(bar: object) -> None:
+    with pytest.raises(OutOfRange):
+        SearchOptions(bar=bar)

@@ -8,10 +8,12 @@ import pytest
 from PIL import Image
 from rich.cells import cell_len
 
+from silohash.evaluate.calibration import Calibration
 from silohash.features.truncation import Unread
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hits
 from silohash.search.table import (
+    NOTHING_CLOSE,
     aligned,
     as_fields,
     as_html,
@@ -20,7 +22,9 @@ from silohash.search.table import (
     cut,
     fitted_widths,
     notes,
+    opening,
     padded,
+    sureness,
 )
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
@@ -148,15 +152,15 @@ def test_notes_say_what_is_left_out():
         limited_silos={"north": "It releases little."},
     )
     assert notes(hits) == [
-        "Not shown: 1,500 more at 12 bits. Increase k to see more.",
+        "1,500 more are equally near (12 bits). Increase k to see more.",
         "east did not answer: It was late.",
         "north: It releases little.",
     ]
     assert as_text(hits).splitlines()[-3:] == notes(hits)
     ranked = replace(HITS, ranks=(1, 3), left_out={3: 2})
-    assert notes(ranked)[0].startswith("Not shown: 2 more at rank 3.")
+    assert notes(ranked)[0].startswith("2 more are equally near (rank 3).")
     by_outputs = replace(HITS, cosines=(65536, 65000), left_out={-1 - 65000: 2})
-    assert notes(by_outputs)[0].startswith("Not shown: 2 more at the place of the last one.")
+    assert notes(by_outputs)[0].startswith("2 more are equally near (at the place of the last one).")
     assert notes(HITS) == []
 
 
@@ -268,3 +272,28 @@ def test_rows_are_aligned() -> None:
     assert aligned(rows, numeric=1, weights={2: 1.0}, cells=20) == [" 1  north  two parr…", "12  鸚"]
     without = [("1", "", "two parrots"), ("12", "", "")]
     assert aligned(without, numeric=1, weights={2: 1.0}, cells=13) == [" 1  two parr…", "12"]
+
+
+def test_how_sure_hits_are_stands_beside_their_distances() -> None:
+    hits = Hits(
+        ids=("a", "b", "c"),
+        silos=("s",) * 3,
+        payloads=({},) * 3,
+        distances=(0, 5, None),
+        model_digests=frozenset({"m"}),
+    )
+    judged = hits.judged(Calibration((0.93, *[0.5] * 9), 3, 20))
+    assert [sureness(hit) for hit in judged] == ["strong 93 %", "none", ""]
+    lines = as_text(judged).splitlines()
+    assert "sure" in lines[0]
+    assert lines[1].split() == ["1", "0", "bits", "strong", "93", "%", "s", "a"]
+    assert "<th>sure</th>" in as_html(judged)
+    assert "sure" not in as_text(hits).splitlines()[0]
+
+
+def test_nothing_close_is_the_first_line() -> None:
+    hits = Hits(ids=("a",), silos=("s",), payloads=({},), distances=(7,), model_digests=frozenset({"m"}))
+    far = hits.judged(Calibration((0.9,), 3, 20))
+    assert as_text(far).startswith(NOTHING_CLOSE)
+    assert NOTHING_CLOSE in as_html(far)
+    assert opening(hits) == opening(hits.judged(Calibration((0.9,), 7, 20))) == opening(hits.taken([])) == []

@@ -18,7 +18,8 @@ from silohash.base.errors import ChoiceNeeded, DamagedFile, ModelMissing, Unknow
 from silohash.base.files import TRAIN_AGAIN, digest_bytes, digest_file, read_json
 from silohash.base.forms import check_version, damaged, reading
 from silohash.base.optional import installed, require
-from silohash.base.types import MODALITIES, Modality
+from silohash.base.types import MODALITIES, Modality, Task
+from silohash.evaluate.calibration import Calibration
 from silohash.features.base import Featurizer
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -57,6 +58,7 @@ class ModelRecord:
         without_onnx: Why there are no ONNX files.
         digests: Digest of each other file of the folder.
         model_digests: For each model, the digest of everything that decides its codes.
+        calibration: How sure hits are, for each task for which silos held queries back.
     """
 
     format_version: int
@@ -70,6 +72,7 @@ class ModelRecord:
     without_onnx: str
     digests: dict[str, str]
     model_digests: dict[str, str]
+    calibration: dict[Task, Calibration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for modality in self.modalities:
@@ -277,6 +280,7 @@ class SavedModel:
                 name: Weights.read(self.files.path(weights_file(number))) for number, name in enumerate(self.names)
             },
             round=self.round,
+            calibration=self.record.calibration,
         )
 
     def _resolved(self) -> ResolvedConfig:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,8 @@ from silohash.base.files import (
     write_json,
 )
 from silohash.base.forms import MALFORMED, detail
-from silohash.base.types import Arrays, Modality
+from silohash.base.types import Arrays, Modality, Task
+from silohash.evaluate.calibration import Calibration
 from silohash.features.base import Featurizer
 from silohash.models.specs import ModelSpec
 from silohash.run.model.encoder import Encoder
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 MODEL_RECORD = "model.json"
+
+CALIBRATION = "calibration"
+"""Name of what hits of a model are known to be worth, in its record and in the message with which silos receive it."""
 
 GLOBAL = "global"
 """The name of the weights that all silos train together."""
@@ -117,6 +121,7 @@ class TrainedModel:
         featurizers: One fitted featurizer per modality.
         weights: ``global``, and one entry per personal model under its silo's name.
         round: The round that was chosen, from 0.
+        calibration: How sure hits are, for each task for which silos held queries back.
     """
 
     resolved: ResolvedConfig
@@ -124,6 +129,7 @@ class TrainedModel:
     featurizers: Mapping[Modality, Featurizer]
     weights: Mapping[str, Weights]
     round: int
+    calibration: Mapping[Task, Calibration] = field(default_factory=dict)
 
     @property
     def config(self) -> RunConfig:
@@ -230,6 +236,7 @@ class TrainedModel:
                     "onnx": towers.record,
                     "without_onnx": towers.reason,
                     "round": self.round,
+                    CALIBRATION: {task: asdict(learned) for task, learned in self.calibration.items()},
                     "digests": digests,
                 },
             )

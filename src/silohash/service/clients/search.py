@@ -59,8 +59,8 @@ class Client(Connection):
             vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
-            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``silos`` (a list of
-                names) and ``previews``, as for `TrainedRun.search`.
+            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``bar``, ``silos`` (a
+                list of names) and ``previews``, as for `TrainedRun.search`.
 
         Raises:
             UserError: If not exactly one of text, image and vector is given.
@@ -128,6 +128,8 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         limited_silos=document["limited_silos"],
         model_digests=frozenset(document["model_digests"]),
         ranks=places if by_rank else None,
+        probabilities=_column(found, "probability"),
+        strengths=_column(found, "strength"),
         scores=_column(found, "score") if document["order"] == "score" else None,
         cosines=(None,) * len(found) if document["order"] == "outputs" else None,
         unknown_words=tuple(document["unknown_words"]),

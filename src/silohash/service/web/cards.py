@@ -16,6 +16,7 @@ from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
 from silohash.search.hits import Hit, Hits
 from silohash.search.requests import FederationStatus, Item, SiloStatus
+from silohash.search.table import sureness
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
 from silohash.service.web.page_templates import address
 
@@ -86,8 +87,8 @@ class Card:
         source: Address of its picture, or a data URL; empty without a picture.
         small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
         tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
-        near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs); None without a
-            distance.
+        sure: How sure the hit is, such as ``strong 93 %``; empty if that is not known.
+        percent: Probability that the item is right, in percent; None if that is not known.
     """
 
     address: str
@@ -97,7 +98,8 @@ class Card:
     small: bool = True
     tiny: bool = False
     distance: str = ""
-    near: int | None = None
+    sure: str = ""
+    percent: int | None = None
     found_by: str = ""
 
 
@@ -132,16 +134,6 @@ def is_tiny(preview_url: str) -> bool:
     return size is not None and max(size) <= LOSSLESS_PIXELS
 
 
-def closeness(distance_bits: int, bits: int) -> int:
-    """Return how near an item is, from 0 to 100. Codes that are not related differ in half of their bits.
-
-    Example:
-        >>> closeness(0, 64), closeness(16, 64), closeness(40, 64)
-        (100, 50, 0)
-    """
-    return max(0, round(100 * (1 - 2 * distance_bits / bits)))
-
-
 def bits_in_words(count: int) -> str:
     """Return a number of bits in words.
 
@@ -155,7 +147,7 @@ def bits_in_words(count: int) -> str:
 def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
     """Return the cards of one page of hits."""
     known = badges(chain((silo.name for silo in status.silos), hits.silos))
-    return [_hit_card(hit, known[hit.silo], status.bits) for hit in hits[:PAGE_HITS]]
+    return [_hit_card(hit, known[hit.silo]) for hit in hits[:PAGE_HITS]]
 
 
 def _card(item: Hit | Item, badge: Badge) -> Card:
@@ -170,10 +162,10 @@ def _card(item: Hit | Item, badge: Badge) -> Card:
     )
 
 
-def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
-    near = None if hit.distance_bits is None else closeness(hit.distance_bits, bits)
+def _hit_card(hit: Hit, badge: Badge) -> Card:
+    percent = None if hit.probability is None else round(100 * hit.probability) if hit.strength != "none" else 0
     found_by = FOUND_BY.get(hit.found_by, "")
-    return replace(_card(hit, badge), distance=_place(hit), near=near, found_by=found_by)
+    return replace(_card(hit, badge), distance=_place(hit), sure=sureness(hit), percent=percent, found_by=found_by)
 
 
 def _place(hit: Hit) -> str:
@@ -289,10 +281,10 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
     first = (form.page - 1) * PAGE_HITS + 1
     more = len(hits) > PAGE_HITS and form.page < LAST_PAGE
     return Summary(
-        headline=f"{_counted(form, first, shown)} · {answered(hits, asked)}",
+        headline=f"{_counted(form, first, shown, hits)} · {answered(hits, asked)}",
         missing=dict(hits.missing_silos),
         limited=dict(hits.limited_silos),
-        notes=_notes(hits),
+        notes=[*_notes(hits), *_equally_near(hits, shown)],
         previous=form.address(page=form.page - 1) if form.page > 1 else "",
         next=form.address(page=form.page + 1) if more else "",
         first=first,
@@ -309,9 +301,20 @@ def answered(hits: Hits, asked: int) -> str:
     return f"{count} of {asked} {silos} answered"
 
 
-def _counted(form: SearchForm, first: int, shown: int) -> str:
+def _equally_near(hits: Hits, shown: int) -> list[str]:
+    """Return a sentence on the items at the place of the last one on the page that are not on it, if there are any."""
+    if not shown or hits.order == "score":
+        return []
+    last = hits.places[shown - 1]
+    more = sum(place == last for place in hits.places[shown:]) + hits.left_out.get(int(last), 0)
+    return [f"{more:,} more {'is' if more == 1 else 'are'} equally near."] if more else []
+
+
+def _counted(form: SearchForm, first: int, shown: int, hits: Hits) -> str:
     if not shown:
         return "No further results" if form.page > 1 else "No results"
+    if form.page == 1 and hits.nothing_close:
+        return "Nothing close. The nearest item" + ("s" if shown > 1 else "")
     if form.page == 1:
         return "1 result" if shown == 1 else f"The {shown} nearest"
     return f"Results {first:,} to {first + shown - 1:,}"

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from silohash.base.errors import BitsDiffer, OneInputNeeded
 from silohash.base.types import Modality, Target
+from silohash.evaluate.calibration import Strength
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
 from silohash.search.hits import Hits, SearchOptions, described
@@ -43,6 +44,7 @@ class Options(BaseModel):
     )
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
     deadline_seconds: float | None = Field(None, description=described("deadline_seconds"))
+    bar: float | None = Field(None, ge=0, le=1, description=described("bar"))
 
     def options(self, asker: str) -> SearchOptions:
         """Return the options for a backend, with the name of the asker."""
@@ -149,6 +151,13 @@ class HitDocument(TypedDict):
         ),
     ]
     found_by: Annotated[tuple[Modality, ...], Field(description="The sides of the item at this distance.")]
+    probability: Annotated[
+        float | None,
+        Field(description="Probability that the item is right, as held-back queries showed, if that is known."),
+    ]
+    strength: Annotated[
+        Strength | None, Field(description='How sure the hit is: "none" if it is not close; null if that is not known.')
+    ]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]
     labels: tuple[str, ...]
     preview: Annotated[
@@ -161,6 +170,7 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
     none = (None,) * len(hits)
     columns = zip(
         *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.found),
+        *(hits.probabilities or none, hits.strengths or none),
         map(shown_of, hits.payloads),
         strict=True,
     )
@@ -169,14 +179,26 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
 
 
 EXAMPLE: JsonDict = {"id": "parrots-17", "silo": "north"}
+EXAMPLE_SURE: JsonDict = {"probability": 0.91, "strength": "strong"}
 EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW}
 EXAMPLE_RESULTS: JsonDict = {
     "order": "distance",
-    "hits": [{**EXAMPLE, "distance_bits": 9, "score": None, "rank": None, "found_by": ["image"], **EXAMPLE_SHOWN}],
+    "hits": [
+        {
+            **EXAMPLE,
+            "distance_bits": 9,
+            "score": None,
+            "rank": None,
+            "found_by": ["image"],
+            **EXAMPLE_SURE,
+            **EXAMPLE_SHOWN,
+        }
+    ],
     "silos_asked": 3,
     "silos_answered": 2,
     "missing_silos": {"south": "It did not answer within 10 seconds."},
     "limited_silos": {},
+    "nothing_close": False,
     "ties_at_cut": 0,
     "unknown_words": [],
     "unread": None,
@@ -207,6 +229,7 @@ class ResultsDocument(BaseModel):
     silos_answered: int
     missing_silos: dict[str, str] = Field(description="Silos that did not answer, with the reason.")
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
+    nothing_close: bool = Field(description="Whether it is known that no hit is close to the query.")
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
@@ -222,6 +245,7 @@ class ResultsDocument(BaseModel):
             silos_answered=asked - len(hits.missing_silos),
             missing_silos=dict(hits.missing_silos),
             limited_silos=dict(hits.limited_silos),
+            nothing_close=hits.nothing_close,
             ties_at_cut=hits.ties_at_cut,
             unknown_words=list(hits.unknown_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),

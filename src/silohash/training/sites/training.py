@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from silohash import __version__
@@ -20,10 +20,10 @@ from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer
 from silohash.run.folder import ENVIRONMENT, Run
-from silohash.run.model.trained import TrainedModel
+from silohash.run.model.trained import CALIBRATION, TrainedModel
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloTask
-from silohash.training.experiment import deploy_tasks, environment, save_model, train_rounds
+from silohash.training.experiment import calibration, deploy_tasks, environment, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
 from silohash.training.sites.plan import PLAN, Plan, announcements, check_separable, read_message, unusable
@@ -167,7 +167,9 @@ def deploy_at_sites(
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
     attendance = Attendance(engine, Limits(seconds, quorum=0))
     silos = attendance.invited(range(len(prepared.silos)))
-    for _ in attendance.results(deploy_tasks(state, prepared, silos)):
+    learned = calibration(state, prepared, engine, attendance.limits)
+    notes = {CALIBRATION: json.dumps({task: asdict(one) for task, one in learned.items()})}
+    for _ in attendance.results(deploy_tasks(state, prepared, silos, notes=notes)):
         pass
     for silo, reason in attendance.absent.items():
         notify(
@@ -180,4 +182,4 @@ def deploy_at_sites(
         server = replace(server, params={})  # those of the beginning
     if SEALED in server.private:
         server = ServerState(params={})
-    return prepared.trained(featurizers, server, {}, round=number)
+    return replace(prepared.trained(featurizers, server, {}, round=number), calibration=learned)

@@ -59,6 +59,8 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
         "score": None,
         "rank": None,
         "found_by": ["image", "text"],
+        "probability": None,
+        "strength": None,
         "caption": "red shape 2",
         "labels": ["red", "shape"],
         "preview": backend.payload("item-2")["preview"],

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from silohash.evaluate.calibration import Calibration
 from silohash.features.truncation import Unread
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import SearchOptions
+from silohash.search.hits import Hits, SearchOptions
 from silohash.search.requests import Item, SiloStatus
 from silohash.service.web.cards import (
     BOTTOM,
@@ -25,7 +26,6 @@ from silohash.service.web.cards import (
     answered,
     badges,
     charts,
-    closeness,
     example_cards,
     hit_cards,
     is_photograph,
@@ -52,20 +52,16 @@ def test_badges_have_the_same_color_on_every_page() -> None:
     assert [badge.hue for badge in many.values()] == [*range(HUES), 0]
 
 
-def test_closeness_falls_to_zero_at_half_of_the_bits() -> None:
-    assert [closeness(bits, 32) for bits in (0, 4, 8, 16, 32)] == [100, 75, 50, 0, 0]
-
-
 def test_cards_of_hits(backend: MadeUpBackend) -> None:
     status = asyncio.run(backend.status())
     hits = backend.hits(SearchOptions(k=PAGE_HITS + 1))
     cards = hit_cards(hits, status)
     assert len(cards) == PAGE_HITS
     third = cards[2]
-    assert (third.title, third.distance, third.near, third.found_by) == (
+    assert (third.title, third.distance, third.percent, third.found_by) == (
         "red shape 2",
         "1 bit",
-        94,
+        None,
         "picture and text",
     )
     assert third.address == "/item?silo=north&id=item-2"
@@ -75,9 +71,39 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
     ranked = replace(hits, ranks=tuple(range(1, len(hits) + 1)))
     assert [card.distance for card in hit_cards(ranked, status)[:2]] == ["rank 1", "rank 2"]
     hidden = hit_cards(replace(ranked, distances=(None,) * len(hits)), status)
-    assert [(card.distance, card.near) for card in hidden[:2]] == [("rank 1", None), ("rank 2", None)]
+    assert [(card.distance, card.percent) for card in hidden[:2]] == [("rank 1", None), ("rank 2", None)]
     unnamed = replace(hits, payloads=({},) * len(hits), found_by=())
     assert (hit_cards(unnamed, status)[0].title, hit_cards(unnamed, status)[0].found_by) == ("item-0", "")
+
+
+def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
+    hits = backend.hits(SearchOptions(k=3))
+    calibration = Calibration((0.97,) * (hits.distances[1] + 1) + (0.6,) * 99, hits.distances[1], 20)
+    cards = hit_cards(hits.judged(calibration), asyncio.run(backend.status()))
+    assert [(card.sure, card.percent) for card in cards] == [("strong 97 %", 97)] * 2 + [("none", 0)]
+    assert {(card.sure, card.percent) for card in hit_cards(hits, asyncio.run(backend.status()))} == {("", None)}
+
+
+def test_the_headline_tells_that_nothing_is_close(backend: MadeUpBackend) -> None:
+    hits = backend.hits(SearchOptions(k=3))
+    far = hits.judged(Calibration((0.5,), 0, 20), known=0.2)
+    assert far.nothing_close
+    assert summarized(far, SearchForm(text="x"), asked=2).headline.startswith("Nothing close")
+    assert not summarized(far, SearchForm(text="x", page=2), asked=2).headline.startswith("Nothing close")
+    assert not summarized(hits, SearchForm(text="x"), asked=2).headline.startswith("Nothing close")
+
+
+@pytest.mark.parametrize(("left_out", "more"), [(0, 2), (61, 63)])
+def test_items_as_near_as_the_last_on_the_page_are_counted(left_out: int, more: int) -> None:
+    count = PAGE_HITS + 2
+    hits = Hits(
+        ids=tuple(map(str, range(count))), silos=("s",) * count, payloads=({},) * count,
+        distances=(*range(PAGE_HITS), PAGE_HITS - 1, PAGE_HITS - 1), left_out={PAGE_HITS - 1: left_out},
+        model_digests=frozenset({"m"}),
+    )  # fmt: skip
+    assert summarized(hits, SearchForm(text="x"), asked=1).notes == [f"{more} more are equally near."]
+    apart = replace(hits, distances=tuple(range(count)), left_out={count - 1: left_out})
+    assert summarized(apart, SearchForm(text="x"), asked=1).notes == []
 
 
 def test_a_file_on_this_machine_is_preferred_to_a_preview() -> None:

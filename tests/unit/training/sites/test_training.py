@@ -92,6 +92,9 @@ def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method
         assert apart.model.names == ("global",)
     else:
         assert {run.model.digest("global") for run in (*own, apart)} == {one.model.digest("global")}
+    learned = one.model.record.calibration
+    assert bool(learned) == bool(resolved.config.evaluate.validation)
+    assert all(run.model.record.calibration == learned for run in (*own, apart))
 
 
 @pytest.mark.slow

@@ -1,0 +1,148 @@
+"""How sure hits are: silos count the hits of their held-back queries by distance, and the server adds up the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from silohash.base.types import Arrays, Modality, ReadArrays, Rows, Side, Task, database_modalities, query_modality
+from silohash.evaluate.calibration import HITS_COUNTED, Calibration, HitCounts, hit_counts
+from silohash.evaluate.items import ItemCodes, counts_by_distance
+from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.index.codes import pack
+from silohash.methods.local.base import SiloData, outputs_of
+
+SEARCHES: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
+"""The tasks that a search performs."""
+
+FEWEST_QUERIES = 5
+"""A silo with fewer held-back queries of a task does not send its counts."""
+
+ROUNDING = 1e-6
+
+Packed: TypeAlias = npt.NDArray[Any]
+"""Packed codes ``(n, W)``, or which items have them ``(n,)``."""
+
+
+def words_of(
+    model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
+) -> dict[Modality, Packed]:
+    """Return the packed codes of the items of a side, ``(n, W)`` per modality, with their labels if it is in a list."""
+    outputs = outputs_of(model, items if side in with_labels else replace(items, labels=None))
+    return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
+
+
+def counted(items: SiloData, modality: Modality, ignore: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Return which items have a modality and, if labels are ignored, a label besides these, ``(n,)`` bool."""
+    found: npt.NDArray[np.bool_] = items.has(modality).cpu().numpy()
+    if ignore and items.labels is not None:
+        found = found & np.delete(items.labels.cpu().numpy(), ignore, axis=1).any(axis=1)
+    return found
+
+
+def silo_counts(
+    model: torch.nn.Module,
+    database: SiloData,
+    queries: SiloData,
+    bits: int,
+    *,
+    with_labels: Sequence[Side] = (),
+    ignore: tuple[int, ...] = (),
+) -> Arrays:
+    """Return the counts of a silo's held-back queries, as ``task/name`` of `HitCounts`; empty if it has too few.
+
+    Items that share a label with the query are right or, if pairs chose the round, those of the same picture. These are
+    searched for among all items of the silo, the held-back ones without the codes with which they would find themselves.
+
+    Sides in ``with_labels`` are encoded with true labels. Columns of labels in ``ignore`` do not count.
+    """
+    by_pairs = queries.pictures is not None
+    if len(queries) < FEWEST_QUERIES or not len(database) or (queries.labels is None and not by_pairs):
+        return {}
+    search = _Search([database, queries] if by_pairs else [database], queries, ignore)
+    asked_words = words_of(model, queries, "query", with_labels)
+    words = _joined([words_of(model, part, "database", with_labels) for part in search.parts])
+    found: Arrays = {}
+    for task in SEARCHES:
+        needed = {query_modality(task), *database_modalities(task)}
+        if needed <= set(asked_words) and not (by_pairs and len(needed) == 1):
+            counts = search.counts(task, asked_words[query_modality(task)], words, bits)
+            found |= {} if counts is None else {f"{task}/{name}": array for name, array in counts._asdict().items()}
+    return found
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The held-back queries of a silo, and the parts of its items that they search."""
+
+    parts: Sequence[SiloData]
+    queries: SiloData
+    ignore: tuple[int, ...]
+
+    def counts(self, task: Task, asked_words: Packed, words: Mapping[Modality, Packed], bits: int) -> HitCounts | None:
+        """Return the counts of a task, or None if there are too few queries or no items."""
+        asked, searched = query_modality(task), database_modalities(task)
+        held = _joined([{name: counted(part, name, self.ignore) for name in searched} for part in self.parts])
+        if len(self.parts) > 1 and asked in held:
+            held[asked][len(self.parts[0]) :] = False
+        queries, rows = (
+            np.flatnonzero(counted(self.queries, asked, self.ignore)),
+            np.flatnonzero(np.any([*held.values()], 0)),
+        )
+        if len(queries) < FEWEST_QUERIES or not len(rows):
+            return None
+        items = ItemCodes(tuple(words[name][rows] for name in searched), tuple(held[name][rows] for name in searched))
+        codes = items if len(searched) > 1 else items.sides[0]
+        relevance = _relevance(self.parts, self.queries, (queries, rows), self.ignore)
+        return hit_counts(counts_by_distance(asked_words[queries], codes, relevance, bits))
+
+
+def _joined(parts: Sequence[Mapping[Modality, Packed]]) -> dict[Modality, Packed]:
+    """Return the rows of all parts one after another, per modality."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _relevance(
+    parts: Sequence[SiloData], queries: SiloData, rows: tuple[Rows, Rows], ignore: tuple[int, ...]
+) -> Relevance | Pairs:
+    """Return which of some items of the parts are right for some queries, by pictures if there are, or by labels."""
+    if queries.pictures is not None:
+        groups = [each.pictures.cpu().numpy() for each in (queries, *parts) if each.pictures is not None]
+        return Pairs.of_groups(groups[0][rows[0]], np.concatenate(groups[1:])[rows[1]])
+    labels = [each.labels.cpu().numpy().astype(np.uint8) for each in (queries, *parts) if each.labels is not None]
+    return Relevance(labels[0][rows[0]], labels[1][rows[1]], ignore)
+
+
+def calibrations(sent: Iterable[tuple[ReadArrays, int | None]], bits: int) -> dict[Task, Calibration]:
+    """Return what is learned from the counts of silos, each with the most queries that it may have, or None for any number.
+
+    Counts that are impossible are left out, so that no silo counts for more than the queries that it announced.
+    """
+    received, found = [*sent], {}
+    for task in SEARCHES:
+        counts = [
+            HitCounts(*(np.asarray(arrays[f"{task}/{name}"]) for name in HitCounts._fields))
+            for arrays, most in received
+            if _are_possible([arrays.get(f"{task}/{name}") for name in HitCounts._fields], bits, most)
+        ]
+        sums = HitCounts(*(np.sum(each, axis=0) for each in zip(*counts, strict=True))) if counts else None
+        learned = None if sums is None else Calibration.learned(sums)
+        if learned is not None:
+            found[task] = learned
+    return found
+
+
+def _are_possible(arrays: Sequence[np.ndarray | None], bits: int, most: int | None) -> bool:
+    """Return whether a silo's arrays can be counts of a task."""
+    if any(each is None or each.shape != (bits + 1,) or each.dtype != np.float64 for each in arrays):
+        return False
+    right, items, nearest = (each for each in arrays if each is not None)
+    queries = float(nearest.sum())
+    finite = np.isfinite([right, items, nearest]).all() and min(right.min(), items.min(), nearest.min()) >= 0
+    bounded = (right <= items + ROUNDING).all() and items.sum() <= HITS_COUNTED * queries + ROUNDING
+    return bool(finite and bounded and (most is None or queries <= most))

@@ -1,0 +1,146 @@
+"""The counts of held-back queries equal those of plain loops, are sent by silos with enough of them, and add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.evaluate.calibration import Calibration, HitCounts
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import SiloData, outputs_of
+from silohash.training import held_back as module
+from silohash.training.engines.port import SiloTask
+from silohash.training.held_back import calibrations, silo_counts
+from silohash.training.worker import Worker
+from tests.runs import model_spec, prepared, silo_data
+
+BITS = 16
+
+
+def network() -> torch.nn.Module:
+    kind = LOCAL_METHODS.resolve("dcmh")
+    torch.manual_seed(0)
+    return kind(kind.Params()).build(model_spec(), BITS)
+
+
+def signs(model: torch.nn.Module, items: SiloData) -> Mapping[str, np.ndarray]:
+    return {m: np.where(v.numpy() >= 0, 1, -1) for m, v in outputs_of(model, replace(items, labels=None)).items()}
+
+
+def plain_counts(distances: np.ndarray, right: np.ndarray) -> HitCounts:
+    """Count the first hits of each query by distance, those tied at the cut in proportion."""
+    found = HitCounts(*np.zeros((3, BITS + 1)))
+    for row, relevant in zip(distances, right, strict=True):
+        room = float(module.HITS_COUNTED)
+        found.nearest[row.min()] += 1
+        for distance in range(BITS + 1):
+            group = relevant[row == distance]
+            if taken := min(room, len(group)):
+                found.items[distance] += taken
+                found.right[distance] += taken * group.mean()
+                room -= taken
+    return found
+
+
+def counts_in(arrays: Mapping[str, np.ndarray], task: str) -> HitCounts:
+    return HitCounts(*(arrays[f"{task}/{name}"] for name in HitCounts._fields))
+
+
+def test_counts_by_labels_are_those_of_plain_loops() -> None:
+    model, database, queries = network(), silo_data(40), silo_data(10, seed=1)
+    database.has_text[:7] = False
+    searched, asked = signs(model, database), signs(model, queries)
+    found = silo_counts(model, database, queries, BITS)
+    right = (queries.labels @ database.labels.T > 0).numpy()
+    image, text = ((BITS - asked["text"] @ searched[m].T) // 2 for m in ("image", "text"))
+    nearer = np.where(database.has_text.numpy(), np.minimum(image, text), image)
+    assert {name.split("/")[0] for name in found} == set(module.SEARCHES)
+    for task, distances, rows in (
+        ("t2i", image, slice(None)),
+        ("t2t", text, slice(7, None)),
+        ("t2item", nearer, slice(None)),
+    ):
+        for counts, wanted in zip(
+            counts_in(found, task), plain_counts(distances[:, rows], right[:, rows]), strict=True
+        ):
+            assert counts == pytest.approx(wanted), task
+
+
+def test_partners_of_held_back_pairs_are_searched_for_by_their_other_modality() -> None:
+    model, database, queries = network(), silo_data(30), silo_data(8, seed=1)
+    database, queries = replace(database, pictures=torch.arange(30)), replace(queries, pictures=torch.arange(30, 38))
+    found = silo_counts(model, database, replace(queries, labels=None), BITS)
+    assert {name.split("/")[0] for name in found} == {"i2t", "t2i", "i2item", "t2item"}
+    own, others, asked = signs(model, queries), signs(model, database), signs(model, queries)["text"]
+    partners = (BITS - asked @ own["image"].T) // 2
+    far = np.minimum(*((BITS - asked @ others[m].T) // 2 for m in ("image", "text")))
+    right = np.hstack([np.zeros(far.shape, bool), np.eye(8, dtype=bool)])
+    wanted = plain_counts(np.hstack([far, partners]), right)
+    for counts, expected in zip(counts_in(found, "t2item"), wanted, strict=True):
+        assert counts == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("lacking", ["queries", "items", "answers"])
+def test_silos_with_too_little_send_nothing(lacking: str) -> None:
+    model, database, queries = network(), silo_data(40), silo_data(10, seed=1)
+    nothing = torch.arange(0)
+    assert silo_counts(model, database, queries, BITS)
+    few = {
+        "queries": (database, queries.take(torch.arange(module.FEWEST_QUERIES - 1))),
+        "items": (database.take(nothing), queries),
+        "answers": (database, replace(queries, labels=None)),
+    }
+    assert silo_counts(model, *few[lacking], BITS) == {}
+    queries.has_text[module.FEWEST_QUERIES - 1 :] = False
+    assert {name[0] for name in silo_counts(model, database, queries, BITS)} == {"i"}
+
+
+def test_a_worker_counts_by_what_the_config_names() -> None:
+    inputs = prepared((20, 20), validation=8)
+    inputs = replace(inputs, arrays={**inputs.arrays, "ignored_labels": np.array([1])})
+    worker = Worker(inputs, torch.device("cpu"))
+    state = inputs.resolved.federated.init_server(worker.model, inputs.info())
+    broadcast = inputs.resolved.federated.broadcast(state, 1, round=0)
+    update = worker.do(SiloTask("calibrate", 1, broadcast)).update
+    wanted = silo_counts(worker.model, *inputs.silo(1, torch.device("cpu")), BITS, ignore=(1,))
+    assert wanted
+    assert update.sums.keys() == wanted.keys()
+    assert all(np.array_equal(update.sums[name], wanted[name]) for name in wanted)
+    assert update.arrays().keys() == {f"sums/{name}" for name in wanted}
+
+
+def arrays_of(right: list[float], items: list[float], nearest: list[float], task: str = "t2i") -> dict[str, np.ndarray]:
+    values = zip(HitCounts._fields, (right, items, nearest), strict=True)
+    return {f"{task}/{name}": np.array(counts, np.float64) for name, counts in values}
+
+
+def test_counts_of_silos_add_up() -> None:
+    first, second = ([8.0, 1.0], [10.0, 10.0], [9.0, 1.0]), ([4.0, 2.0], [5.0, 20.0], [4.0, 2.0])
+    found = calibrations([(arrays_of(*first), None), (arrays_of(*second), 6), ({}, 3)], 1)
+    assert found == {
+        "t2i": Calibration.learned(HitCounts(*(np.add(*each) for each in zip(first, second, strict=True))))
+    }
+    assert calibrations([({}, None)], 1) == {}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        arrays_of([9, 0], [10, 1], [6, 0]),
+        arrays_of([2, 2], [1, 4], [4, 0]),
+        arrays_of([-1, 0], [1, 4], [4, 0]),
+        arrays_of([np.nan, 0], [1, 4], [4, 0]),
+        arrays_of([1, 0], [26, 0], [5, 0]),
+        arrays_of([1, 0, 0], [2, 0, 0], [5, 0, 0]),
+        {**arrays_of([1, 0], [2, 0], [5, 0]), "t2i/right": np.array([1, 0])},
+        {name: array for name, array in arrays_of([1, 0], [2, 0], [5, 0]).items() if name != "t2i/items"},
+    ],
+)
+def test_impossible_counts_are_left_out(sent: dict[str, np.ndarray]) -> None:
+    honest = arrays_of([3, 1], [10, 10], [4, 0])
+    wanted = calibrations([(honest, 4)], 1)
+    assert calibrations([(honest, 4), (sent, 5)], 1) == wanted != {}
