@@ -56,7 +56,16 @@ from silohash.run.model.trained import TrainedModel
 from silohash.run.model.word_start import GIVE_ANOTHER, VECTORS, install_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
-from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, InProcess, Limits, SiloResult, SiloTask, TaskKind
+from silohash.training.engines.port import (
+    WAIT_FOR_ALL,
+    Attendance,
+    Engine,
+    InProcess,
+    Limits,
+    SiloResult,
+    SiloTask,
+    TaskKind,
+)
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.held_back import calibrations
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
