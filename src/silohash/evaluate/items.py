@@ -11,9 +11,9 @@ import numpy.typing as npt
 from silohash.base.errors import LengthsDiffer, MissingContent
 from silohash.base.types import Rows
 from silohash.evaluate import kernels
-from silohash.evaluate.relevance import Pairs, Relevance, Words, ordered_gains, to_words
-from silohash.evaluate.scores import Scores, score_histogram
-from silohash.evaluate.ties import Histogram, check_sizes, corrected, histogram
+from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
+from silohash.evaluate.scores import Scores, score_gains, score_histogram
+from silohash.evaluate.ties import Histogram, check_sizes, corrected, histogram, ranked_gains
 
 Distances = npt.NDArray[np.int64]
 
@@ -90,15 +90,16 @@ def gains_by_distance(
     relevance: Relevance | Pairs,
     bits: int,
 ) -> Callable[[Rows], npt.NDArray[np.uint16]]:
-    """Return a function that ranks the items for some queries by distance or score; see `relevance.ordered_gains`."""
+    """Return a function that ranks the items for some queries.
+
+    See `ties.ranked_gains`, `item_gains` and `scores.score_gains`.
+    """
     if isinstance(database, Scores):
-        return lambda rows: ordered_gains(-database.values[rows], relevance, rows)
+        return lambda rows: score_gains(database, relevance, rows)
     if isinstance(database, ItemCodes):
-        return lambda rows: ordered_gains(database.distances(query_words[rows], bits), relevance, rows)
+        return lambda rows: item_gains(query_words, database, relevance, bits, rows)
     queries, words = to_words(query_words, bits), to_words(database, bits)
-    return lambda rows: ordered_gains(
-        np.bitwise_count(queries[rows, None] ^ words).sum(-1, dtype=np.uint16), relevance, rows
-    )
+    return lambda rows: ranked_gains(queries, words, relevance, bits, rows)
 
 
 def item_histogram(
@@ -126,3 +127,11 @@ def item_histogram(
         return _nearest(queries[query_rows], words[:, item_rows], held[:, item_rows])
 
     return corrected(counts, relevance, apart)
+
+
+def item_gains(
+    query_words: npt.NDArray[np.generic], items: ItemCodes, relevance: Relevance | Pairs, bits: int, rows: Rows
+) -> npt.NDArray[np.uint16]:
+    """Return the relevance of the items to some queries, ``(n, N)``, in the order of distance. See `ties.ranked_gains`."""
+    order = np.argsort(items.distances(query_words[rows], bits), axis=1, kind="stable")
+    return without_left_out(np.take_along_axis(marked_gains(relevance, rows), order, axis=1))

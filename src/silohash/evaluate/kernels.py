@@ -315,6 +315,33 @@ def bit_planes(words: Words, planes: Words) -> None:
 
 
 @compiled
+def order_gains(
+    query_words: Words,
+    database_words: Words,
+    bits: int,
+    gains: npt.NDArray[np.uint16],
+    out: npt.NDArray[np.uint16],
+) -> None:
+    """Write the gains ``(B, N)`` of each query to ``out``, sorted by distance.
+
+    Equal distances keep the order of the database. Words are ``(B, W)`` of the queries and ``(N, W)`` of the database.
+    """
+    distance = np.zeros(len(database_words), np.uint16)
+    for query in range(len(query_words)):
+        place = np.zeros(bits + 2, np.int64)
+        for i in range(len(database_words)):
+            total = 0
+            for w in range(query_words.shape[1]):
+                total += _set_bits(database_words[i, w] ^ query_words[query, w])
+            distance[i] = total
+            place[total + 1] += 1
+        place = np.cumsum(place)
+        for i in range(len(database_words)):
+            out[query, place[distance[i]]] = gains[query, i]
+            place[distance[i]] += 1
+
+
+@compiled
 def count_nearest(
     queries: Words,
     sides: Words,

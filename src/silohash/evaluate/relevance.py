@@ -244,15 +244,11 @@ def marked_gains(relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uin
     return gains
 
 
-def ordered_gains(keys: npt.NDArray[np.generic], relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uint16]:
-    """Return the relevance of the items to some queries, ``(n, N)``, in the order of keys ``(n, N)``, such as distances.
-
-    Ties keep the order of the database. Where a query leaves items out, as many values at the end are 0.
-    """
-    order = np.argsort(keys, axis=1, kind="stable")
-    ranked = np.take_along_axis(marked_gains(relevance, rows), order, axis=1)
+def without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+    """Return rankings of marked gains ``(n, N)`` without the items that were left out, with zeros at the end instead."""
     left_out = ranked == LEFT_OUT
-    if left_out.any():
-        ranked = np.take_along_axis(ranked, np.argsort(left_out, axis=1, kind="stable"), axis=1)
-        ranked[ranked == LEFT_OUT] = 0
-    return ranked
+    if not left_out.any():
+        return ranked
+    closed = np.take_along_axis(ranked, np.argsort(left_out, axis=1, kind="stable"), axis=1)
+    closed[closed == LEFT_OUT] = 0
+    return closed

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from silohash.base.errors import LengthsDiffer, NotFinite
 from silohash.base.types import Rows
-from silohash.evaluate.relevance import LEFT_OUT, Pairs, Relevance, marked_gains
+from silohash.evaluate.relevance import LEFT_OUT, Pairs, Relevance, marked_gains, without_left_out
 from silohash.evaluate.ties import Histogram
 
 BLOCK_CELLS = 1 << 24
@@ -86,6 +86,12 @@ def _counted(values: npt.NDArray[np.floating], gains: npt.NDArray[np.uint16], le
     # an item before the first relevant score is at 0, and one at the k-th relevant score, from 0, at 2 k + 1
     cells = np.bincount(place * levels + gains, minlength=(2 * len(relevant) + 1) * levels)
     return np.asarray(cells.reshape(-1, levels))
+
+
+def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uint16]:
+    """Return the relevance of the items to some queries in the order of their scores. See `ties.ranked_gains`."""
+    order = np.argsort(-scores.values[rows], axis=1, kind="stable")
+    return without_left_out(np.take_along_axis(marked_gains(relevance, rows), order, axis=1))
 
 
 def _check(scores: Scores, relevance: Relevance | Pairs) -> None:

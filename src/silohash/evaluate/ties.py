@@ -27,7 +27,7 @@ from silohash.base.cores import available_cores
 from silohash.base.errors import LengthsDiffer, NothingUsable
 from silohash.base.types import Rows
 from silohash.evaluate import kernels
-from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
+from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
 
 Counts = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -254,6 +254,23 @@ def _planes(words: Words, bits: int) -> Words:
     planes = np.zeros((blocks, bits, kernels.LANES), np.uint64)
     kernels.bit_planes(np.ascontiguousarray(words), planes)
     return planes
+
+
+def ranked_gains(
+    query_words: Words, database_words: Words, relevance: Relevance | Pairs, bits: int, rows: Rows
+) -> npt.NDArray[np.uint16]:
+    """Return the relevance of the items to some queries in the order of distance, with ties in the order of the database.
+
+    The words ``(Q, W)`` and ``(N, W)`` are as `to_words` returns them, and ``(B,)`` rows of them are the queries.
+
+    Returns:
+        ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant); where a query
+        leaves items out, as many values at the end are 0.
+    """
+    gains = marked_gains(relevance, rows)
+    ranked = np.empty_like(gains)
+    kernels.order_gains(np.ascontiguousarray(query_words[rows]), database_words, bits, gains, ranked)
+    return without_left_out(ranked)
 
 
 def divided(values: npt.NDArray[np.generic], by: npt.NDArray[np.generic]) -> Values:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from silohash.base.errors import LengthsDiffer, MissingContent
-from silohash.evaluate.items import ItemCodes, gains_by_distance, item_histogram
+from silohash.evaluate.items import ItemCodes, item_gains, item_histogram
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import histogram
 from tests.unit.evaluate.rankings import pack
@@ -87,7 +87,7 @@ def test_an_item_that_is_left_out_is_not_counted(graded):
     for query, item in ((0, 4), (0, 7), (2, 59), (4, 0)):
         whole[query, distances[query, item], shared[query, item] if graded else min(shared[query, item], 1)] -= 1
     np.testing.assert_array_equal(found, whole)
-    [ranked] = gains_by_distance(queries, items, Relevance(*labels, (), left_out), 24)(np.array([0]))
+    [ranked] = item_gains(queries, items, Relevance(*labels, (), left_out), 24, np.array([0]))
     order = [item for item in np.argsort(distances[0], kind="stable") if item not in (4, 7)]
     assert ranked.tolist() == [*shared[0][order], 0, 0]
 
@@ -96,7 +96,7 @@ def test_an_item_that_is_left_out_comes_after_the_farthest():
     queries, codes = np.array([[0]], np.uint16), np.array([[0], [255]], np.uint16)
     items, ones = ItemCodes((codes,), (np.array([True, True]),)), np.ones((2, 1), np.uint8)
     relevance = Relevance(ones[:1], ones, (), np.array([0]))
-    assert gains_by_distance(queries, items, relevance, 8)(np.array([0])).tolist() == [[1, 0]]
+    assert item_gains(queries, items, relevance, 8, np.array([0])).tolist() == [[1, 0]]
 
 
 def test_gains_keep_the_order_of_the_database_among_ties():
@@ -104,7 +104,7 @@ def test_gains_keep_the_order_of_the_database_among_ties():
     queries, items = codes_of(signs, held)
     distances, shared = plain_distances(signs, held), labels[0].astype(int) @ labels[1].T.astype(int)
     rows = np.array([5, 1])
-    found = gains_by_distance(queries, items, Relevance(*labels), 8)(rows)
+    found = item_gains(queries, items, Relevance(*labels), 8, rows)
     for row, gains in zip(rows, found, strict=True):
         ranked = sorted(range(60), key=lambda item: (distances[row, item], item))
         assert gains.tolist() == shared[row][ranked].tolist()
@@ -129,14 +129,3 @@ def test_relevance_of_other_items_is_refused():
     queries, items = codes_of(signs, held)
     with pytest.raises(LengthsDiffer, match=r"7.*60.*7.*59"):
         item_histogram(queries, items, Relevance(labels[0], labels[1][:59]), 24)
-
-
-@pytest.mark.parametrize("bits", [5, 64, 100])
-def test_codes_are_ranked_by_distance_and_ties_keep_their_order(bits):
-    generator = np.random.default_rng(bits)
-    signs = [generator.integers(0, 2, (count, bits), dtype=np.uint8) for count in (3, 50)]
-    labels = [(generator.random((count, 6)) < 0.4).astype(np.uint8) for count in (3, 50)]
-    found = gains_by_distance(*map(pack, signs), Relevance(*labels), bits)(np.arange(3))
-    for query in range(3):
-        order = sorted(range(50), key=lambda item: ((signs[0][query] != signs[1][item]).sum(), item))
-        assert found[query].tolist() == [int(labels[0][query] @ labels[1][item]) for item in order]

@@ -22,6 +22,19 @@ def test_bit_planes_hold_bit_p_of_item_i_in_lane_i(count, bits):
     assert not found[count:].any()
 
 
+@pytest.mark.parametrize("bits", [5, 64, 100])
+def test_gains_are_sorted_by_distance_and_ties_keep_their_order(bits):
+    generator = np.random.default_rng(bits)
+    queries, items = (generator.integers(0, 2, (count, bits), dtype=np.uint8) for count in (3, 50))
+    gains = np.arange(150, dtype=np.uint16).reshape(3, 50)
+    out = np.empty_like(gains)
+    kernels.order_gains(to_words(pack(queries), bits), to_words(pack(items), bits), bits, gains, out)
+    for query in range(3):
+        distance = [sum(int(a != b) for a, b in zip(queries[query], item, strict=True)) for item in items]
+        order = sorted(range(50), key=lambda item: (distance[item], item))
+        assert out[query].tolist() == [int(gains[query, item]) for item in order]
+
+
 def test_counts_by_the_nearest_of_several_codes():
     queries = np.array([[1, 0]], np.uint64)
     sides = np.array([[[126, 0], [1, 3], [1, 0]], [[62, 0], [1, 15], [2, 0]]], np.uint64)

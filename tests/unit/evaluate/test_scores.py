@@ -9,10 +9,9 @@ import pytest
 
 from silohash.base.errors import LengthsDiffer, NotFinite
 from silohash.evaluate import scores as module
-from silohash.evaluate.items import gains_by_distance
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.evaluate.scores import BEST, NO_WORDS, Scores, best_scored, score_histogram
+from silohash.evaluate.scores import BEST, NO_WORDS, Scores, best_scored, score_gains, score_histogram
 
 NAMES = ("R@1", "R@3", "Success@2", "MedR", "mAP@all", "mAP@3[denominator=min]", "P@4", "RSum")
 
@@ -77,7 +76,7 @@ def test_labels_left_out_items_and_grades(own: np.ndarray | None) -> None:
     values = np.random.default_rng(2).normal(size=(3, 12))
     measures = [Measure.parse(text) for text in ("mAP@all", "nDCG@5", "R@4", "mAP@all[ties=index]")]
     found = evaluate_all(measures, NO_WORDS, Scores(values), relevance, 0)
-    ranked = gains_by_distance(NO_WORDS, Scores(values), relevance, 0)(np.arange(3))
+    ranked = score_gains(Scores(values), relevance, np.arange(3))
     for query in range(3):
         kept = [
             item
@@ -98,7 +97,7 @@ def test_labels_left_out_items_and_grades(own: np.ndarray | None) -> None:
 
 def test_ties_by_index_keep_the_order_of_the_database() -> None:
     pairs = Pairs.of_groups(np.zeros(1), np.array([1, 0]))
-    assert gains_by_distance(NO_WORDS, Scores(np.ones((1, 2))), pairs, 0)(np.arange(1)).tolist() == [[0, 1]]
+    assert score_gains(Scores(np.ones((1, 2))), pairs, np.arange(1)).tolist() == [[0, 1]]
 
 
 def test_histograms_stay_small_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

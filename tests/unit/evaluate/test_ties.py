@@ -5,7 +5,6 @@ import pytest
 
 from silohash.base.errors import BitsDiffer, LengthsDiffer, NothingUsable, UserError, WrongShape
 from silohash.evaluate import ties
-from silohash.evaluate.items import gains_by_distance
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import Histogram, average_precision, histogram, precision_recall
 from tests.unit.evaluate.rankings import average_precision as plain_average_precision
@@ -166,11 +165,11 @@ def test_the_querys_own_item_leaves_a_ranking_in_the_order_of_the_database():
     labels = (np.random.default_rng(3).random((30, 5)) < 0.4).astype(np.uint8)
     words = ties.to_words(pack(signs), 8)
     relevance = Relevance(labels[:4], labels, left_out=np.array([0, 1, -1, 3]))
-    found = gains_by_distance(words[:4], words, relevance, 8)(np.array([0, 2, 3]))
+    found = ties.ranked_gains(words[:4], words, relevance, 8, np.array([0, 2, 3]))
     for line, query in zip(found, (0, 2, 3), strict=True):
         rows = np.arange(30) if query == 2 else np.delete(np.arange(30), query)
         rest = Relevance(labels[query : query + 1], labels[rows])
-        alone = gains_by_distance(words[query : query + 1], words[rows], rest, 8)(np.array([0]))[0]
+        alone = ties.ranked_gains(words[query : query + 1], words[rows], rest, 8, np.array([0]))[0]
         assert line.tolist() == [*alone, *([] if query == 2 else [0])]
 
 
