@@ -28,10 +28,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.io import loadmat
+from scipy.io.matlab import matfile_version
 from torch import Tensor, nn
 from torch.nn import functional
 
 from silohash.base.errors import (
+    DamagedFile,
     MissingContent,
     MissingFile,
     NetworkChanged,
@@ -44,8 +47,7 @@ from silohash.base.errors import (
 )
 from silohash.base.files import digest_file, digest_json
 from silohash.base.types import Arrays, Modality
-from silohash.data.formats.matlab import find_kind
-from silohash.data.formats.matlab5 import read_variables
+from silohash.data.formats.matlab5_check import check_contents
 from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.features.network import Network
@@ -61,6 +63,7 @@ TRAINED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
 
 PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
 NORMALIZED_LAYERS = 2
+HDF5_VERSION = 2
 HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvNet.'
 
 
@@ -263,7 +266,7 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
 class _Struct:
     """A MATLAB struct, with its fields by name."""
 
-    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  any value of a MATLAB file
+    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  anything that scipy reads
         found = np.asarray(value)
         if found.dtype.names is None or found.size != 1:
             raise WrongType(f"{called} is not a struct. {HINT}")
@@ -290,11 +293,17 @@ class _Struct:
 def _open(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise MissingFile(f"The CNN-F weights {path} do not exist. {HINT}")
-    if find_kind(path) != "v5":
+    try:
+        if matfile_version(path, appendmat=False)[0] != HDF5_VERSION:
+            check_contents(path)
+        content = loadmat(path, struct_as_record=True, squeeze_me=False, appendmat=False)
+    except NotImplementedError as error:
         raise WrongKindOfFile(
             f"{path} is a MATLAB 7.3 file, which is not the published format of these weights. {HINT}"
-        )
-    return read_variables(path)
+        ) from error
+    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise DamagedFile(f"{path} cannot be read as a MATLAB file ({error}). {HINT}") from error
+    return {name: value for name, value in content.items() if not name.startswith("__")}
 
 
 def _check_kind(path: Path, layers: list[_Struct]) -> None:

@@ -2,7 +2,7 @@
 
 Three kinds of file have the extensions ``.mat``, ``.h5`` and ``.h5py``, whichever the extension is:
 
-- ``v5``: MATLAB's versions 5 to 7 (`silohash.data.formats.matlab5`);
+- ``v5``: MATLAB's versions 5 to 7, read by scipy;
 - ``v7.3``: HDF5 written by MATLAB, which reverses the axes of every array;
 - ``hdf5``: HDF5 written by Python, in the natural order.
 
@@ -13,30 +13,33 @@ Source: https://www.mathworks.com/help/matlab/import_export/mat-file-versions.ht
 
 from __future__ import annotations
 
+import codecs
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import override
+from typing_extensions import Buffer, override
 
 from silohash.base.errors import (
     AmbiguousForm,
     ChoiceNeeded,
     FilesDiffer,
     MissingContent,
+    MissingFile,
+    UnreadableFile,
     WrongKindOfFile,
     WrongType,
 )
-from silohash.base.forms import reading
 from silohash.base.optional import require
 from silohash.data.catalogue import check_option
-from silohash.data.formats import matlab5
+from silohash.data.formats.matlab5_check import check_contents, check_variables, explaining_damage
 from silohash.data.formats.matlab_pictures import MatPictures, find_picture_axes
 
 if TYPE_CHECKING:
@@ -52,11 +55,18 @@ MATLAB73_HEADER = b"MATLAB 7.3"
 MATLAB5_HEADER = b"MATLAB 5.0"
 SHOWN = 12
 
-MATLAB5_HOLDS: Mapping[int, Holds] = {
-    **dict.fromkeys((matlab5.CELL, matlab5.CHAR), "strings"),
-    **dict.fromkeys((matlab5.SPARSE, *matlab5.NUMERIC), "numbers"),
+MATLAB5_HOLDS: Mapping[str, Holds] = {
+    **dict.fromkeys(("cell", "char"), "strings"),
+    **dict.fromkeys(("sparse", "logical", "double", "single"), "numbers"),
+    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "numbers"),
 }
 """What a variable of version 5 holds, by its class."""
+
+UTF16 = 17
+"""The type of an element of version 5 that holds units of UTF-16."""
+
+UNIT_CODECS = {"<": "silohash_units_le", ">": "silohash_units_be"}
+"""Codecs that decode each unit of UTF-16 to one character, by the byte order of the file."""
 
 
 def as_shape(shape: Sequence[int]) -> str:
@@ -75,8 +85,13 @@ def find_kind(path: Path) -> Kind:
     Raises:
         UserError: If the file is missing, cannot be read, or is neither a MATLAB nor an HDF5 file.
     """
-    with reading(path, remedy=matlab5.REMEDY, missing="Restore the file."), path.open("rb") as stream:
-        head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
+    except FileNotFoundError as error:
+        raise MissingFile(f"{path} is missing. Restore the file.") from error
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
     if any(head.startswith(HDF5_MAGIC, offset) for offset in HDF5_OFFSETS):
         if head.startswith(MATLAB73_HEADER):
             return "v7.3"
@@ -226,25 +241,28 @@ class MatFile(ABC):
 
 
 class Matlab5File(MatFile):
-    """A ``.mat`` file of version 5 to 7, of which whole variables are read. Structs are kept in memory."""
+    """A ``.mat`` file of version 5 to 7, read by scipy, one whole variable at a time. Structs are kept in memory."""
 
     def __init__(self, path: Path, kind: Kind) -> None:
-        self._structs: dict[str, Any] = {}
+        self._structs: dict[str, np.ndarray] = {}
         super().__init__(path, kind)
 
     @override
     def _list(self) -> list[Variable]:
+        from scipy.io import whosmat
+
         found: list[Variable] = []
-        for header in matlab5.headers(self.path):
-            if header.kind == matlab5.STRUCT:
-                self._structs |= matlab5.read_variables(self.path, header.name)
-                found += self._fields(header.name, self._structs[header.name])
-            else:
-                shape = header.shape[:-1] if header.kind == matlab5.CHAR else header.shape
-                found.append(Variable(self, header.name, shape, MATLAB5_HOLDS.get(header.kind, "other")))
+        check_variables(self.path)
+        with explaining_damage(self.path):
+            for name, shape, kind in whosmat(str(self.path), appendmat=False):
+                if kind == "struct":
+                    self._structs[name] = self._load(name)
+                    found += self._fields(name, self._structs[name])
+                else:
+                    found.append(Variable(self, name, tuple(shape), MATLAB5_HOLDS.get(kind, "other")))
         return found
 
-    def _fields(self, name: str, value: Any) -> Iterator[Variable]:  # noqa: ANN401  any value of a field
+    def _fields(self, name: str, value: Any) -> Iterator[Variable]:  # noqa: ANN401  whatever scipy makes of it
         """Yield the fields of a struct, or any other value itself."""
         kind = value.dtype.kind
         if kind == "V" and value.size == 1 and value.dtype.names:
@@ -256,23 +274,37 @@ class Matlab5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
-        """Read numbers; a sparse matrix becomes dense."""
+        """Read numbers by scipy; a sparse matrix becomes dense."""
         value = self._value(name)
         return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Read characters or cells."""
+        """Read texts by scipy."""
         value = np.asarray(self._value(name))
         texts = [_plain_string(element, self.path, name) for element in value.reshape(-1)]
         return np.array(texts, dtype=np.str_).reshape(value.shape)
 
+    def _load(self, name: str) -> Any:  # noqa: ANN401  an array, or scipy's sparse matrix
+        from scipy.io import loadmat
+
+        check_contents(self.path, name)
+        # scipy decodes the units of a whole array at once. It fails if characters take two of them, and reads only one byte
+        # of each if the file calls them numbers. No argument of loadmat replaces its codecs (scipy 1.14 to 1.17).
+        parameters: Any = import_module("scipy.io.matlab._mio5_params")
+        for order, codec in UNIT_CODECS.items():
+            parameters.MDTYPES[order]["codecs"][UTF16] = codec
+        with self.path.open("rb") as stream:
+            codec = UNIT_CODECS[">" if stream.read(128)[126:] == b"MI" else "<"]
+        return loadmat(str(self.path), variable_names=[name], appendmat=False, uint16_codec=codec)[name]
+
     def _value(self, name: str) -> Any:  # noqa: ANN401  an array, or scipy's sparse matrix
         top, *fields = name.split("/")
-        value = (self._structs if top in self._structs else matlab5.read_variables(self.path, top))[top]
-        for field in fields:
-            value = value.reshape(-1)[0][field]
-        return value
+        with explaining_damage(self.path):
+            value = self._structs[top] if top in self._structs else self._load(top)
+            for field in fields:
+                value = value.reshape(-1)[0][field]
+            return value
 
 
 def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  whatever lies in a cell
@@ -293,23 +325,11 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
 
 
 @contextmanager
-def _explaining_damage(path: Path) -> Iterator[None]:
-    """Replace the errors that h5py raises on damaged files, most of which are called errors of the system."""
-    with reading(path, remedy=matlab5.REMEDY, missing="Restore the file."):
-        try:
-            yield
-        except OSError as error:
-            if path.exists():
-                raise ValueError(f"{error}") from error
-            raise
-
-
-@contextmanager
 def _open_hdf5(path: Path) -> Iterator[h5py.File]:
     require("h5py", "Reading HDF5 files")
     import h5py
 
-    with _explaining_damage(path), h5py.File(path, "r", locking=False) as file:
+    with explaining_damage(path), h5py.File(path, "r", locking=False) as file:
         yield file
 
 
@@ -349,7 +369,7 @@ class Hdf5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
-        """Read numbers; a sparse matrix becomes dense."""
+        """Read numbers by h5py; a sparse matrix becomes dense."""
         with _open_hdf5(self.path) as file:
             item = file[name]
             if not hasattr(item, "shape"):
@@ -358,7 +378,7 @@ class Hdf5File(MatFile):
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Read characters or cells."""
+        """Read characters or cells by h5py."""
         with _open_hdf5(self.path) as file:
             dataset = file[name]
             values = self._stored(dataset)
@@ -396,7 +416,7 @@ class Hdf5Array:
     def _dataset(self) -> h5py.Dataset:
         import h5py
 
-        with _explaining_damage(self._path):
+        with explaining_damage(self._path):
             # The handle of another process is unusable after a fork.
             if self._opened is None or self._opened[0] != os.getpid():
                 self._opened = os.getpid(), h5py.File(self._path, "r", locking=False)
@@ -404,7 +424,7 @@ class Hdf5Array:
 
     def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
         dataset = self._dataset()
-        with _explaining_damage(self._path):
+        with explaining_damage(self._path):
             return np.asarray(dataset[key])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -455,3 +475,24 @@ def joined(units: str) -> str:
         ('a 😀', '\ufffd b')
     """
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    """Return the codec of one byte order, by its name. It decodes each unit of UTF-16 to one character."""
+    order = next((order for order, codec in UNIT_CODECS.items() if codec == name), None)
+    if order is None:
+        return None
+
+    def encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
+        """Encode as Python does."""
+        return text.encode(f"utf-16-{name[-2:]}", "surrogatepass"), len(text)
+
+    def decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
+        """Decode unit by unit, surrogates included."""
+        units = np.frombuffer(bytes(content), f"{order}u2")
+        return "".join(map(chr, units.tolist())), units.nbytes
+
+    return codecs.CodecInfo(encode, decode, name=name)
+
+
+codecs.register(_find_codec)

@@ -1,4 +1,4 @@
-"""MATLAB files of version 5 are read as scipy reads them; those that contradict themselves are refused."""
+"""MATLAB files of version 5 that contradict themselves are refused before scipy reads them, which would end the process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silohash.base.errors import DamagedFile, MissingFile, UserError
-from silohash.data.formats import matlab5
+from silohash.data.formats import matlab5_check
 from silohash.data.formats.matlab import open_mat
-from silohash.data.formats.matlab5 import headers, read_variables
+from silohash.data.formats.matlab5_check import Inflated, check_contents, check_variables
 
 HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 INT8, UINT8, INT32, UINT32, DOUBLE, MATRIX, COMPRESSED, UTF8 = 1, 2, 5, 6, 9, 14, 15, 16
@@ -162,24 +162,6 @@ BAD: dict[str, tuple[bytes, str]] = {
 }
 
 
-def plain(value: Any) -> Any:
-    """Return a value with all arrays as lists, also within cells and structs, and the types of numbers and strings."""
-    if scipy.sparse.issparse(value):
-        return plain(value.toarray())
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.dtype.names is not None:
-        return [value.shape, {name: plain(value[name]) for name in value.dtype.names}]
-    if value.dtype == object:
-        return [value.shape, [plain(item) for item in value.reshape(-1)]]
-    return [value.shape, value.dtype.str, value.tolist()]
-
-
-def check_equal_to_scipy(path: Path) -> None:
-    expected = {name: plain(value) for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
-    assert {name: plain(value) for name, value in read_variables(path).items()} == expected
-
-
 def written(folder: Path, content: bytes, header: bytes = HEADER) -> Path:
     path = folder / "a.mat"
     path.write_bytes(header + content)
@@ -189,8 +171,11 @@ def written(folder: Path, content: bytes, header: bytes = HEADER) -> Path:
 @pytest.mark.parametrize("name", GOOD)
 def test_files_of_every_kind_are_accepted(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, GOOD[name])
-    assert [header.name for header in headers(path)] == ["a", "b"][: 2 if name == "two variables" else 1]
-    check_equal_to_scipy(path)
+    check_variables(path)
+    check_contents(path)
+    expected = 2 if name == "two variables" else 1
+    assert len(scipy.io.whosmat(path)) == expected
+    assert scipy.io.loadmat(path)["a"] is not None
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -198,9 +183,9 @@ def test_contradictions_are_refused(tmp_path: Path, name: str) -> None:
     content, message = BAD[name]
     path = written(tmp_path, content)
     with pytest.raises(DamagedFile, match=message) as refused:
-        read_variables(path)
-    assert str(refused.value).startswith(f"{path} is damaged")
-    assert str(refused.value).endswith(matlab5.REMEDY)
+        check_contents(path)
+    assert str(refused.value).startswith(f"{path} is damaged or incomplete (")
+    assert str(refused.value).endswith(matlab5_check.REMEDY)
     with pytest.raises(UserError):
         open_mat(path).variable("a").array()
 
@@ -210,29 +195,29 @@ def test_contradictions_are_refused(tmp_path: Path, name: str) -> None:
 )
 def test_headers_that_are_refused(tmp_path: Path, header: bytes) -> None:
     with pytest.raises(DamagedFile):
-        headers(written(tmp_path, b"", header))
+        check_variables(written(tmp_path, b"", header))
 
 
 def test_other_variables_are_not_checked_until_they_are_wanted(tmp_path: Path) -> None:
     path = written(tmp_path, ONE + matrix(CELL, (1, 1), doubles(1.0), name=b"b"))
-    headers(path)
-    read_variables(path, "a")
+    check_variables(path)
+    check_contents(path, "a")
     assert open_mat(path).variable("a").array().tolist() == [[5.0]]
     with pytest.raises(DamagedFile, match=r"variable.*9"):
-        read_variables(path, "b")
+        check_contents(path, "b")
     with pytest.raises(MissingFile):
-        read_variables(tmp_path / "b.mat")
+        check_contents(tmp_path / "b.mat")
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_depth_is_limited(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matlab5, "MOST_DEPTH", most)
+    monkeypatch.setattr(matlab5_check, "MOST_DEPTH", most)
     nested = ONE
     for _ in range(most):
         nested = matrix(CELL, (1, 1), nested)
-    read_variables(written(tmp_path, nested))
+    check_contents(written(tmp_path, nested))
     with pytest.raises(DamagedFile, match=str(most)):
-        read_variables(written(tmp_path, matrix(CELL, (1, 1), nested)))
+        check_contents(written(tmp_path, matrix(CELL, (1, 1), nested)))
 
 
 def test_files_of_the_other_byte_order_are_followed(tmp_path: Path) -> None:
@@ -242,10 +227,10 @@ def test_files_of_the_other_byte_order_are_followed(tmp_path: Path) -> None:
     head = part(UINT32, "2I", NUMBERS, 0) + part(INT32, "2i", 1, 2) + element(INT8, b"a", order=">")
     header = HEADER[:124] + b"\x01\x00MI"
     path = written(tmp_path, element(MATRIX, head + part(DOUBLE, "2d", 1.0, 2.0), order=">"), header)
-    read_variables(path)
+    check_contents(path)
     assert open_mat(path).variable("a").array().tolist() == [[1.0, 2.0]]
     with pytest.raises(DamagedFile, match=r"2.*8"):
-        read_variables(written(tmp_path, element(MATRIX, head + part(DOUBLE, "d", 1.0), order=">"), header))
+        check_contents(written(tmp_path, element(MATRIX, head + part(DOUBLE, "d", 1.0), order=">"), header))
 
 
 def variables() -> dict[str, Mapping[str, Any]]:
@@ -328,22 +313,53 @@ def test_damaged_files_are_read_or_refused(
                 file.variable(name).array() if variable.holds == "numbers" else file.variable(name).strings()
 
 
-def test_variables_of_each_kind_are_equal_to_those_of_scipy(tmp_path: Path) -> None:
+def test_variables_of_each_kind_are_unchanged_by_the_checks(tmp_path: Path) -> None:
     for kind, values in variables().items():
         for compressed in (False, True):
             path = tmp_path / f"{kind}.mat"
             scipy.io.savemat(path, dict(values), do_compression=compressed)
-            check_equal_to_scipy(path)
+            check_contents(path)
             assert {re.split("/", name)[0] for name in open_mat(path).variables} == set(values)
 
 
+CONTENT = bytes(range(256)) * 40
+
+
+def sources() -> list[Any]:
+    packed = zlib.compress(CONTENT)
+    return [io.BytesIO(CONTENT), Inflated(io.BytesIO(packed + b"more"), len(packed))]
+
+
 @pytest.mark.parametrize("block", [1, 7, 256, 1 << 16])
-def test_compressed_variables_are_read_in_blocks(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matlab5, "BLOCK_BYTES", block)
-    values = np.random.default_rng(0).integers(0, 4, (300, 7)).astype(np.float64)
-    content = packed(matrix(NUMBERS, values.shape, doubles(*values.T.reshape(-1))))
-    assert np.array_equal(read_variables(written(tmp_path, content + ONE.replace(b"a", b"b")))["a"], values)
-    for cut in (1, 4, 5, len(content) // 2):
-        shorter = struct.pack("<II", COMPRESSED, len(content) - 8 - cut) + content[8:-cut]
-        with pytest.raises(DamagedFile, match="end too early"):
-            read_variables(written(tmp_path, shorter))
+@pytest.mark.parametrize("number", [0, 1])
+def test_bytes_are_taken_and_left_out_in_order(number: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matlab5_check, "BLOCK_BYTES", block)
+    source = sources()[number]
+    assert source.read(0) == b""
+    assert source.read(300) == CONTENT[:300]
+    source.seek(1000, 1)
+    source.seek(0, 1)
+    assert source.read(5) == CONTENT[1300:1305]
+    assert source.read(len(CONTENT)) == CONTENT[1305:]
+    assert source.read(1) == b""
+
+
+def test_compressed_bytes_end_where_they_should() -> None:
+    packed = zlib.compress(CONTENT)
+
+    def opened(content: bytes) -> Inflated:
+        return Inflated(io.BytesIO(content), len(content))
+
+    whole = opened(packed)
+    assert not whole.is_complete()
+    whole = opened(packed)
+    whole.seek(len(CONTENT), 1)
+    assert whole.is_complete()
+    cut = opened(packed[:-1])
+    cut.seek(len(CONTENT), 1)
+    assert not cut.is_complete()
+    with pytest.raises(ValueError, match="the compressed data end too early"):
+        opened(packed).seek(len(CONTENT) + 1, 1)
+    wrong = opened(packed[:-1] + bytes([packed[-1] ^ 1]))
+    with pytest.raises(zlib.error, match="incorrect data check"):
+        wrong.seek(len(CONTENT), 1), wrong.is_complete()
