@@ -165,7 +165,7 @@ def _index_silo(
     held: list[Modality] = []
     for modality, present in encodable.items():
         if len(present):
-            manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
+            manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo, analysis=encoder.analysis)
             _index(folder / f"{modality}.sqlite", manifest, encoder, items, present, stored)
             stored.discard("preview")
             held.append(modality)
