@@ -10,21 +10,26 @@ from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
 from silohash.search.merge import merge
-from silohash.search.order import keyed_order, tie_order
+from silohash.search.order import ALL_WORDS, BY_CODE, EXACT, keyed_order, place_in_tier, tie_order
 
 KEY = b"key"
 BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by rank"])
 
 
 def answer(silo, items, k, limit=None):
-    """Returns what an honest silo with items at (distance, order value) answers, under a policy of at most ``limit``."""
-    distances, values = [d for d, _ in items], [v for _, v in items]
+    """Returns what an honest silo with items at (distance, order value) answers, under a policy of at most ``limit``.
+
+    Further values of an item are its tier and the words that it has.
+    """
+    items = [(*item, BY_CODE, 0)[:4] for item in items]
+    distances, values, tiers, words = zip(*items, strict=True) if items else ((),) * 4
     ids = [str(number) for number in range(len(distances))]
     places = tie_order([silo] * len(ids), ids, KEY)
-    ranked = sorted(range(len(ids)), key=lambda i: (*items[i], int(places[i])))
+    ranked = sorted(range(len(ids)), key=lambda i: (*sort_key(*items[i]), int(places[i])))
     kept = ranked[: min(k, limit or k)]
-    cut = distances[kept[-1]] if kept else None
-    left_out = sum(distances[i] == cut for i in ranked[len(kept) :])
+    steps = [place_in_tier(tier, distance) for tier, distance in zip(tiers, distances, strict=True)]
+    cut = steps[kept[-1]] if kept else None
+    left_out = sum(steps[i] == cut for i in ranked[len(kept) :])
     return Hits(
         ids=tuple(ids[i] for i in kept),
         distances=tuple(distances[i] for i in kept),
@@ -33,7 +38,20 @@ def answer(silo, items, k, limit=None):
         left_out={cut: left_out} if left_out else {},
         order_values=tuple(values[i] for i in kept),
         model_digests=frozenset({"m"}),
+        tiers=tuple(tiers[i] for i in kept) if set(tiers) - {BY_CODE} else None,
+        matched=tuple(words[i] for i in kept) if set(tiers) - {BY_CODE} else None,
     )
+
+
+def sort_key(distance, value, tier=BY_CODE, words=0):
+    return tier, distance, -words.bit_count(), value
+
+
+ITEMS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 2))
+    | st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from([EXACT, ALL_WORDS, BY_CODE]), st.integers(0, 7)),
+    max_size=12,
+)
 
 
 @st.composite
@@ -42,7 +60,7 @@ def answers(draw):
     many = draw(st.integers(1, 6))
     parts = []
     for number in range(many):
-        items = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12))
+        items = draw(ITEMS)
         limit = draw(st.none() | st.integers(1, 4))
         silo = f"silo{number}"
         parts.append(draw(st.sampled_from([answer(silo, items, k, limit), silent(silo, "late")])))
@@ -69,22 +87,34 @@ def test_merge_is_associative(by_rank, asked, cut, alone):
 
 @st.composite
 def silos_of_items(draw):
-    items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12)
-    return {f"silo{n}": draw(items) for n in range(draw(st.integers(1, 5)))}
+    return {f"silo{n}": draw(ITEMS) for n in range(draw(st.integers(1, 5)))}
 
 
 @given(silos_of_items(), st.integers(1, 8))
 def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
-    items = [(silo, str(number), *place) for silo, places in silos.items() for number, place in enumerate(places)]
-    ranks = [1 + sum(other < distance for other, _ in silos[silo]) for silo, _, distance, _ in items]
+    parts = [answer(silo, places, k) for silo, places in silos.items()]
+    # Without a match in any tier, a silo does not tell of words.
+    told = {silo: [item[: 4 if any(len(i) > 2 and i[2] < BY_CODE for i in items) else 2] for item in items]
+            for silo, items in silos.items()}  # fmt: skip
+    keys = {silo: [sort_key(*item) for item in items] for silo, items in told.items()}
+    items = [(silo, str(number), *key) for silo, found in keys.items() for number, key in enumerate(found)]
+    ranks = [1 + sum(other[:2] < tuple(key[:2]) for other in keys[silo]) for silo, _, *key in items]
     # Equals of other silos are compared by the number of equals in their own silo that come before them.
-    before = [sum(other == d and less < value for other, less in silos[silo]) for silo, _, d, value in items]
+    before = [
+        sum(other[:2] == tuple(key[:2]) and other < tuple(key) for other in keys[silo]) for silo, _, *key in items
+    ]
     places = tie_order([silo for silo, *_ in items], [item for _, item, *_ in items], KEY)
-    order = sorted(range(len(items)), key=lambda p: (ranks[p], before[p], int(places[p])))
-    merged = merge([answer(silo, distances, k) for silo, distances in silos.items()], k=k, key=KEY, by_rank=True)
-    assert list(zip(merged.silos, merged.ids, merged.distances, strict=True)) == [items[p][:3] for p in order[:k]]
+
+    def placed(p):
+        return items[p][2], ranks[p], items[p][4], before[p], int(places[p])
+
+    order = sorted(range(len(items)), key=placed)
+    merged = merge(parts, k=k, key=KEY, by_rank=True)
+    found = zip(merged.silos, merged.ids, merged.in_tiers, merged.distances, strict=True)
+    assert list(found) == [items[p][:4] for p in order[:k]]
     assert list(merged.ranks) == [ranks[p] for p in order[:k]]
-    assert merged.ties_at_cut == sum(ranks[p] == merged.ranks[-1] for p in order[k:])
+    last = [placed(p)[:2] for p in order[:k]][-1:]
+    assert merged.ties_at_cut == sum(placed(p)[:2] == last[0] for p in order[k:])
     assert not merged.comparable
 
 
@@ -92,14 +122,13 @@ def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
 def test_merge_loses_and_repeats_nothing(asked):
     k, parts = asked
     merged = merge(parts, k=k, key=KEY)
-    given_hits = sorted(
-        (d, s, i) for part in parts for d, s, i in zip(part.distances, part.silos, part.ids, strict=True)
-    )
-    found = list(zip(merged.distances, merged.silos, merged.ids, strict=True))
+    given_hits = sorted(hit for part in parts for hit in zip(part.steps, part.silos, part.ids, strict=True))
+    found = list(zip(merged.steps, merged.silos, merged.ids, strict=True))
     assert len(found) == min(k, len(given_hits))
     assert len(set(found)) == len(found)
-    assert list(merged.distances) == [distance for distance, _, _ in given_hits][: len(found)]
-    placed = list(zip(merged.distances, merged.order_values, strict=True))
+    assert merged.steps == [step for step, _, _ in given_hits][: len(found)]
+    counts = [-words.bit_count() for words in merged.held_words]
+    placed = list(zip(merged.steps, counts, merged.order_values, strict=True))
     assert placed == sorted(placed)
     assert set(merged.missing_silos) == {silo for part in parts for silo in part.missing_silos}
 

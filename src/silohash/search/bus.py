@@ -185,7 +185,9 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
-    optional = (hits.ids if column is None else column for column in (hits.scores, hits.order_values))
+    optional = (
+        hits.ids if column is None else column for column in (hits.scores, hits.order_values, hits.tiers, hits.matched)
+    )
     columns = (hits.distances, hits.silos, hits.payloads, hits.found, *optional)
     if {len(hits), *map(len, columns)} != {len(hits)}:
         return "It answered with columns of unequal length."
@@ -193,6 +195,8 @@ def _flaw_of_columns(query: Query, hits: Hits) -> str:
         return f"It answered with {len(hits):,} hits when {query.reach:,} were requested."
     if len(set(hits.ids)) < len(hits):
         return "It answered with the same item twice."
+    if (hits.tiers or hits.matched) and query.text is query.own_text is None:
+        return "It answered with words of the query, although it was not sent any."
     modalities = modalities_of(query.target)
     if not set(modalities).issuperset(chain.from_iterable(set(hits.found))):
         return f"It answered with sides other than {' and '.join(modalities)}."
@@ -208,7 +212,7 @@ def _flaw_of_ranks(hits: Hits) -> str:
 def _flaw_of_distances(query: Query, hits: Hits) -> str:
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     ascending = sorted(hits.known_distances)
-    if hits.scores is None and ascending != hits.known_distances:
+    if hits.scores is None and sorted(hits.steps) != hits.steps:
         return "It answered with distances that are not in ascending order."
     if ascending and ascending[-1] > reach_bits:
         return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."
@@ -218,23 +222,24 @@ def _flaw_of_distances(query: Query, hits: Hits) -> str:
         return "It answered with a negative distance or number of items left out."
     if hits.order_values is not None and (flaw := _flaw_of_order_values(query, hits, hits.order_values)):
         return flaw
-    return "" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores)
+    return "" if hits.scores is None else _flaw_of_scores(query, hits)
 
 
 def _flaw_of_order_values(query: Query, hits: Hits, values: tuple[int, ...]) -> str:
     if query.magnitudes is None:
         return "It answered with order values, although it was not sent magnitudes."
-    placed = [*zip(hits.known_distances, values, strict=True)]
+    counts = (-words.bit_count() for words in hits.held_words)
+    placed = [*zip(hits.steps, counts, values, strict=True)]
     if placed != sorted(placed):
         return "It answered with order values that are not in ascending order at a distance."
     highest = int(query.magnitudes.sum(dtype=np.int64))
     return f"It answered with an order value above {highest}." if max(values, default=0) > highest else ""
 
 
-def _flaw_of_scores(query: Query, hits: Hits, scores: tuple[float, ...]) -> str:
+def _flaw_of_scores(query: Query, hits: Hits) -> str:
     if query.content is None and query.nodes is None:
         return "It answered with scores, although it was sent a code only."
-    if sorted(scores, reverse=True) != [*scores] or hits.left_out:
+    if sorted(hits.steps) != hits.steps or hits.left_out:
         return "It answered with scores that are not in descending order, or with items left out at a distance."
     return ""
 

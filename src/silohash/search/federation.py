@@ -72,6 +72,7 @@ class Encoded:
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
         source: What the codes were made from, as in `Query`.
+        text: The text of the query; None if it is not a text.
     """
 
     codes: Mapping[str, Code]
@@ -82,6 +83,7 @@ class Encoded:
     content: np.ndarray | None = None
     nodes: Mapping[str, Mapping[str, np.ndarray] | None] = field(default_factory=dict)
     source: Source | None = None
+    text: str | None = None
 
 
 Encode: TypeAlias = Callable[[], Encoded]
@@ -99,10 +101,12 @@ class Federation:
         silos: Names of the silos.
         folders: Folders on this machine in which the picture files of each silo may lie.
         deadline_limits: The shortest and the longest deadline, in seconds, that a search may have of its own.
+        silos_are_here: Whether the silos are in this process, so that words of queries do not leave it.
     """
 
     folders: Mapping[str, tuple[Path, ...]]
     deadline_limits = (0.1, 60.0)
+    silos_are_here = False
 
     def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         """Search with the model of a run, whose indexes are not needed.
@@ -258,7 +262,8 @@ class Federation:
                 )
             codes[silo] = by_model[name]
         source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
-        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), source=source)
+        text = value if isinstance(value, str) else None
+        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), source=source, text=text)
         if not self.run.model.record.spec.scores_pairs or target == modality:
             return encoded
         scored: Modality = "image" if modality == "text" else "text"
@@ -334,6 +339,7 @@ class Federation:
                     magnitudes=code.magnitudes if encoded.source in MEASURED else None,
                     content=encoded.content if silo in scoring else None,
                     nodes=encoded.nodes.get(silo),
+                    own_text=encoded.text if self.silos_are_here else None,
                     **values,
                 )
             queries[silo] = distinct[which]
@@ -355,6 +361,7 @@ def _told(encoded: Encoded, refusals: Mapping[str, str], folders: Mapping[str, t
         unknown_words=encoded.unknown_words,
         unread=encoded.unread,
         folders=folders,
+        text=encoded.text or "",
     )
 
 

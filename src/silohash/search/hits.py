@@ -47,6 +47,7 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
+from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Released
 from silohash.search.table import as_html, as_text
@@ -63,8 +64,11 @@ CANDIDATES = 100
 
 _NUMBERS = ("k", "offset", "radius_bits", "candidates")
 
-COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values")
-"""The attributes of `Hits` with one value per hit. The last four may be missing."""
+COLUMNS = (
+    *("ids", "distances", "silos", "payloads", "found_by"),
+    *("ranks", "scores", "order_values", "tiers", "matched"),
+)
+"""The attributes of `Hits` with one value per hit. The last six may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,6 +158,9 @@ class Query(SearchOptions):
         magnitudes: ``(bits,)`` magnitudes of the outputs whose signs are the code, which order items at the same distance;
             None to order them by a keyed hash alone. Silos ignore them unless the code was made from a text or a picture.
         source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
+        text: The text of the query, for silos of other machines whose policies accept it, which match its words. None to
+            compare codes only.
+        own_text: The same for silos of this process. It is never sent to another machine.
     """
 
     bits: Bits
@@ -167,6 +174,8 @@ class Query(SearchOptions):
     seconds_left: SecondsLeft = None
     source: Annotated[Source | None, Sometimes] = None
     magnitudes: Annotated[Magnitudes | None, MAGNITUDES, Sometimes] = None
+    text: Annotated[Text | None, Sometimes] = None
+    own_text: Annotated[str | None, Unsent] = None
 
     def __post_init__(self) -> None:
         """Check the code and the options.
@@ -207,12 +216,14 @@ class Hit(Released):
         rank: Rank of the item within its silo if silos use different models, only some of them score, or some release ranks
             only; otherwise None.
         found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+        matched: The words of the query that the item has in its id or in a released field.
     """
 
     distance_bits: int | None
     score: float | None = None
     rank: int | None = None
     found_by: tuple[Modality, ...] = ()
+    matched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -230,8 +241,8 @@ class Hits:
         silos: Name of the silo that holds each item.
         payloads: What the silo released of each item.
         found_by: For each item, the modalities whose code is at the item's distance; empty if this is not known.
-        left_out: Maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
-            to the place of the last hit.
+        left_out: Maps a place (a distance or a rank, see `order.place_in_tier`) to the number of items known to be at it but
+            not among the hits, up to the place of the last hit.
         missing_silos: Maps a silo that did not answer to the reason.
         limited_silos: Maps a silo that released fewer items than requested to the reason.
         model_digests: Digests of the models whose codes were compared.
@@ -248,6 +259,12 @@ class Hits:
         folders: Folders on this machine in which the picture files of each silo may lie.
         alterations: What a silo did to its distances before it released them; None if they are exact. In merged results only
             whether some silos released ranks.
+        tiers: For each item, what it has of the words of the query (`silohash.search.order`), in ascending order; None if no
+            silo matched words.
+        matched: For each item, the words that it has, as a sum of ``2 ** place`` over their places in the query; None if no
+            silo matched words.
+        text: The text whose words silos matched; empty if there is none.
+        by_code_only: Names of the silos that did not match its words, because their policies do not accept them.
     """
 
     ids: tuple[Text, ...] = ()
@@ -268,6 +285,10 @@ class Hits:
     unread: Annotated[Unread | None, Unsent] = None
     folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
     alterations: Annotated[tuple[Alteration, ...] | None, Sometimes] = None
+    tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, Sometimes] = None
+    matched: Annotated[tuple[Count, ...] | None, Sometimes] = None
+    text: Annotated[str, Unsent] = ""
+    by_code_only: Annotated[tuple[str, ...], Unsent] = ()
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -318,6 +339,26 @@ class Hits:
         return self.order_values or (0,) * len(self)
 
     @property
+    def in_tiers(self) -> tuple[int, ...]:
+        """The tiers, which are all `BY_CODE` if no silo matched words."""
+        return self.tiers or (BY_CODE,) * len(self)
+
+    @property
+    def held_words(self) -> tuple[int, ...]:
+        """The words that items have, which are all 0 if no silo matched words."""
+        return self.matched or (0,) * len(self)
+
+    @property
+    def steps(self) -> list[tuple[int, float]]:
+        """The tier and the place of each hit, in ascending order."""
+        return list(zip(self.in_tiers, self.places, strict=True))
+
+    @property
+    def places_in_tiers(self) -> list[int]:
+        """The tier and the place of each hit as one number (`order.place_in_tier`), unless scores order the hits."""
+        return [place_in_tier(tier, int(place)) for tier, place in self.steps]
+
+    @property
     def has_distances(self) -> bool:
         """Whether every hit has a distance. Those of a silo that releases ranks only do not."""
         return None not in self.distances
@@ -335,7 +376,9 @@ class Hits:
     @property
     def ties_at_cut(self) -> int:
         """The number of further items at the place of the last hit; 0 if scores order the hits."""
-        return self.left_out.get(int(self.places[-1]), 0) if len(self) and self.order != "score" else 0
+        if not len(self) or self.order == "score":
+            return 0
+        return self.left_out.get(self.places_in_tiers[-1], 0)
 
     @property
     def answered(self) -> bool:
@@ -380,6 +423,7 @@ class Hits:
             score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
             found_by=self.found[position],
+            matched=matched_words(self.text, self.held_words[position]) if self.text else (),
         )
 
 
