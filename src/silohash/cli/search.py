@@ -304,6 +304,7 @@ def _document(hits: Hits) -> dict[str, Any]:
                 **({} if hit.score is None else {"score": hit.score}),
                 "distance_bits": hit.distance_bits,
                 "found_by": list(hit.found_by),
+                "matched": list(hit.matched),
                 **payload,
                 "path": None if hit.path is None else str(hit.path),
             }

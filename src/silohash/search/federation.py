@@ -28,6 +28,7 @@ from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
+from silohash.search.fields import MOST_CHARACTERS
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
 from silohash.search.policy import MEASURED, Source
@@ -201,6 +202,10 @@ class Federation:
         """Return the silos that are not sent what they would score their items with, with the reasons."""
         return {}
 
+    async def _sent_words(self, encoded: Encoded, options: SearchOptions, deadline: float) -> frozenset[str]:
+        """Return the silos of other machines that are sent the text of a query."""
+        return frozenset()
+
     async def _summaries(self, silos: Sequence[str], deadline: float) -> tuple[SiloStatus, ...]:
         """Ask silos for their summaries, and return these in the same order."""
         request = StatusRequest(self._request_id())
@@ -318,7 +323,9 @@ class Federation:
         end = time.monotonic() + deadline
         # Half of the time is left for the search, if a silo does not state whether it accepts more than a code.
         refusals = await self._refusals(encoded, deadline / 2)
-        told, progress = partial(_told, encoded, refusals, self.folders), options.progress
+        worded = await self._sent_words(encoded, options, deadline / 4)
+        by_code_only = () if self.silos_are_here or encoded.text is None else {*encoded.codes} - worded
+        told, progress = partial(_told, encoded, refusals, by_code_only, self.folders), options.progress
         scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
         values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
         if progress is not None:
@@ -326,10 +333,10 @@ class Federation:
         if scoring and encoded.scored:
             # A silo that compares codes finds what the others score, so that the answers can be merged.
             values["target"] = encoded.scored
-        distinct: dict[tuple[int, bool], Query] = {}
+        distinct: dict[tuple[int, bool, bool], Query] = {}
         queries: dict[str, Query] = {}
         for silo, code in encoded.codes.items():
-            which = id(code), silo in scoring
+            which = id(code), silo in scoring, silo in worded
             # Silos with the same query share the object, and so its encoding as a message.
             if which not in distinct:
                 distinct[which] = Query(
@@ -340,14 +347,21 @@ class Federation:
                     content=encoded.content if silo in scoring else None,
                     nodes=encoded.nodes.get(silo),
                     own_text=encoded.text if self.silos_are_here else None,
+                    text=encoded.text[:MOST_CHARACTERS] if encoded.text and silo in worded else None,
                     **values,
                 )
             queries[silo] = distinct[which]
-        left = deadline if encoded.content is None else _left(end)
+        left = deadline if encoded.content is None and not worded else _left(end)
         return told(await ask(self.bus, queries, deadline_seconds=left))
 
 
-def _told(encoded: Encoded, refusals: Mapping[str, str], folders: Mapping[str, tuple[Path, ...]], hits: Hits) -> Hits:
+def _told(
+    encoded: Encoded,
+    refusals: Mapping[str, str],
+    by_code_only: Collection[str],
+    folders: Mapping[str, tuple[Path, ...]],
+    hits: Hits,
+) -> Hits:
     """Return merged answers with what is known of the query and of its silos."""
     stated = {
         silo: " ".join(filter(None, (hits.limited_silos.get(silo), reason)))
@@ -362,6 +376,7 @@ def _told(encoded: Encoded, refusals: Mapping[str, str], folders: Mapping[str, t
         unread=encoded.unread,
         folders=folders,
         text=encoded.text or "",
+        by_code_only=tuple(sorted({*by_code_only} - hits.missing_silos.keys())),
     )
 
 

@@ -86,6 +86,7 @@ class SearchOptions:
         silos: Names of the silos to search; None for all.
         candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
         deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
+        share_words: Whether a text may be sent to silos of other machines that match its words, if the hub allows it, too.
         progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
             not answered yet are missing.
     """
@@ -101,6 +102,9 @@ class SearchOptions:
     candidates: Annotated[int, Unsent] = CANDIDATES
     deadline_seconds: Annotated[float | None, Unsent, Field(description="Time limit for the silos, in seconds.")] = None
     progress: Annotated[Progress | None, Unsent] = None
+    share_words: Annotated[
+        bool, Unsent, Field(description="Let silos that accept it compare the words of the text.")
+    ] = False
 
     def __post_init__(self) -> None:
         """Check the options, for callers that do not check types.
@@ -349,6 +353,11 @@ class Hits:
         return self.matched or (0,) * len(self)
 
     @property
+    def matched_words(self) -> tuple[tuple[str, ...], ...]:
+        """The words of the query that each item has, as they were typed."""
+        return tuple(matched_words(self.text, words) if words else () for words in self.held_words)
+
+    @property
     def steps(self) -> list[tuple[int, float]]:
         """The tier and the place of each hit, in ascending order."""
         return list(zip(self.in_tiers, self.places, strict=True))
@@ -423,7 +432,7 @@ class Hits:
             score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
             found_by=self.found[position],
-            matched=matched_words(self.text, self.held_words[position]) if self.text else (),
+            matched=self.matched_words[position],
         )
 
 

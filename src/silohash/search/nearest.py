@@ -7,9 +7,9 @@ resolved and counted. Let x be one of the k nearest items, and m the modality of
 found there, the codes of k other items would precede it by a smaller distance. The distances of these items are no larger
 than those of their codes, so k items would precede x. The codes that the scans find therefore suffice.
 
-Items with the query as their id or caption, and those with all of its words, come first (`order`). They are found by scans among
-them alone, each up to its tier, for the same reason. All indexes of a silo hold the same words of an item. Words match in
-fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
+Items with the query as their id or caption, and those with all of its words, come first (`order`). They are found by scans
+among them alone, each up to its tier, for the same reason. All indexes of a silo hold the same words of an item. Words match
+in fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
 stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions

@@ -321,6 +321,7 @@ class SiloNode:
                 examples=() if first is None else self._examples(first),
                 models=(digest, *self.other_models),
                 accepts_content=self.policy.accept_query_content,
+                accepts_words=self.policy.accept_query_words,
             )
         except UserError as error:
             return SiloStatus(name=self.name, version=__version__, reason=str(error), reachable=False)
@@ -380,7 +381,8 @@ class SiloNode:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
-        matches = matches_in(indexes, query.own_text, self._released, self.approved_ids)
+        text = query.text if self.policy.accept_query_words and query.own_text is None else query.own_text
+        matches = matches_in(indexes, text, self._released, self.approved_ids)
         items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:

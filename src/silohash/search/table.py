@@ -89,6 +89,9 @@ def notes(hits: Hits) -> list[str]:
     if hits.ties_at_cut:
         last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
         found.append(f"Not shown: {hits.ties_at_cut:,} more at {last}. Increase k to see more.")
+    if hits.by_code_only:
+        names = ", ".join(hits.by_code_only)
+        found.append(f"Searched by code only, without comparing words: {names}.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
     if not hits:

@@ -355,3 +355,12 @@ def test_an_answer_does_not_depend_on_what_is_not_released(store, tmp_path):
         for text in ("a lamp", "two boats at sea", "lamp", "sea", "d", "thing"):
             for k in (1, 2, 4):
                 assert nodes[0].answer(worded(text, k=k)) == nodes[1].answer(worded(text, k=k)), (text, k)
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_words_from_another_machine_are_only_compared_if_the_policy_accepts_them(store, accepts):
+    node = SiloNode("north", {"image": store}, Policy(accept_query_words=accepts))
+    sent = replace(worded("lamp", k=1), own_text=None, text="lamp")
+    hits = node.answer(sent)
+    assert (hits.ids, hits.tiers) == ((("d",), (EXACT,)) if accepts else (("a-1",), None))
+    assert node.status().accepts_words is accepts

@@ -43,6 +43,7 @@ class Options(BaseModel):
     )
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
     deadline_seconds: float | None = Field(None, description=described("deadline_seconds"))
+    share_words: bool = Field(False, description=described("share_words"))
 
     def options(self, asker: str) -> SearchOptions:
         """Return the options for a backend, with the name of the asker."""
@@ -149,6 +150,7 @@ class HitDocument(TypedDict):
         ),
     ]
     found_by: Annotated[tuple[Modality, ...], Field(description="The sides of the item at this distance.")]
+    matched: Annotated[tuple[str, ...], Field(description="Words of the query in its id or in a released field.")]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]
     labels: tuple[str, ...]
     preview: Annotated[
@@ -161,6 +163,7 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
     none = (None,) * len(hits)
     columns = zip(
         *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.found),
+        hits.matched_words,
         map(shown_of, hits.payloads),
         strict=True,
     )
@@ -172,11 +175,22 @@ EXAMPLE: JsonDict = {"id": "parrots-17", "silo": "north"}
 EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW}
 EXAMPLE_RESULTS: JsonDict = {
     "order": "distance",
-    "hits": [{**EXAMPLE, "distance_bits": 9, "score": None, "rank": None, "found_by": ["image"], **EXAMPLE_SHOWN}],
+    "hits": [
+        {
+            **EXAMPLE,
+            "distance_bits": 9,
+            "score": None,
+            "rank": None,
+            "found_by": ["image"],
+            "matched": [],
+            **EXAMPLE_SHOWN,
+        }
+    ],
     "silos_asked": 3,
     "silos_answered": 2,
     "missing_silos": {"south": "It did not answer within 10 seconds."},
     "limited_silos": {},
+    "by_code_only": ["north"],
     "ties_at_cut": 0,
     "unknown_words": [],
     "unread": None,
@@ -206,6 +220,7 @@ class ResultsDocument(BaseModel):
     silos_answered: int
     missing_silos: dict[str, str] = Field(description="Silos that did not answer, with the reason.")
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
+    by_code_only: list[str] = Field(description="Silos that did not compare the words of the text.")
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
@@ -221,6 +236,7 @@ class ResultsDocument(BaseModel):
             silos_answered=asked - len(hits.missing_silos),
             missing_silos=dict(hits.missing_silos),
             limited_silos=dict(hits.limited_silos),
+            by_code_only=list(hits.by_code_only),
             ties_at_cut=hits.ties_at_cut,
             unknown_words=list(hits.unknown_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),
