@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.analysis import Analysis, analyze
 from silohash.index.base import IndexManifest
 from silohash.index.codes import unpack
 from silohash.index.store import Store
@@ -314,3 +315,88 @@ def test_outputs_order_nothing_if_a_silo_does_not_tell_theirs(tmp_path, limits):
     code = replace(query, source="code")
     assert ask(nodes[1:], code, secret=SECRET).order == "distance", "nobody may choose outputs"
     assert len(nodes[1].answer(code)) == 7
+
+
+VOCABULARY = ("boat", "boats", "red", "the", "sea", "old", "harbor")
+TEXTS = ("boat", "red boats", "The Boat at sea", "nothing known", "silo1-3", "the")
+ENGLISH = Analysis(languages=("en",))
+
+
+def worded_silos(tmp_path, seed, policies):
+    """Returns silos with captions and labels of few words, and a row per item: silo, id, payload, codes."""
+    generator = np.random.default_rng(seed)
+    nodes, rows = [], []
+    for number, count in enumerate(generator.integers(20, 60, 3)):
+        name = f"silo{number}"
+        ids = [f"{name}-{row}" for row in range(count)]
+        payloads = [
+            {
+                "caption": " ".join(generator.choice(VOCABULARY, generator.integers(0, 4))),
+                "labels": [*generator.choice(["sea", "cat"], generator.integers(0, 2))],
+            }
+            for _ in range(count)
+        ]
+        codes = {side: made_up_codes(count, BITS, seed=7 * seed + number + 100 * (side == "text")) for side in SIDES}
+        held = {side: generator.random(count) < 0.8 for side in SIDES}
+        held["text"] |= ~held["image"]
+        stores = {}
+        for side in SIDES:
+            manifest = IndexManifest(MODEL, BITS, side, silo=name, analysis=ENGLISH)
+            stores[side] = Store.create(tmp_path / f"{name}-{side}.sqlite", manifest)
+            kept = np.flatnonzero(held[side])
+            stores[side].add([ids[row] for row in kept], codes[side][kept], [json.dumps(payloads[row]) for row in kept])
+        nodes.append(SiloNode(name, stores, policies[number]))
+        rows += [
+            (name, ids[row], payloads[row], {side: codes[side][row] for side in SIDES if held[side][row]})
+            for row in range(count)
+        ]
+    return nodes, rows
+
+
+def tier_and_words(text, name, payload):
+    """Returns the tier of an item and the number of different words of a text that it has, by reading its payload."""
+    wanted, caption = analyze(text, ENGLISH), analyze(payload.get("caption", ""), ENGLISH)
+    held = {
+        *analyze(name, ENGLISH),
+        *caption,
+        *(term for label in payload.get("labels", ()) for term in analyze(label, ENGLISH)),
+    }
+    count = len(held.intersection(wanted))
+    if name == text or (caption and caption == wanted):
+        return 0, count
+    return (1 if count == len(set(wanted)) else 2), count
+
+
+@pytest.mark.parametrize("asked", [{}, {"label": "sea"}, {"radius_bits": 3}, {"target": "text"}], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("text", TEXTS)
+def test_words_come_first_in_one_order_for_all_silos(tmp_path, text, seed, asked):
+    """Of silos with different policies too: each matches words in the fields that it releases only."""
+    policies = [Policy(), Policy(fields=("labels",)), Policy(max_near_queries=1000)]
+    nodes, rows = worded_silos(tmp_path, seed, policies)
+    code = made_up_codes(1, BITS, seed=50 + seed)[0]
+    query = {"words": code, "bits": BITS, "model_digest": MODEL, "source": "text", "own_text": text, **asked}
+    expected = []
+    for silo, name, payload, codes in rows:
+        policy = policies[int(silo[-1])]
+        if asked.get("label", "sea") not in (*payload["labels"], *(() if "label" in asked else ("sea",))):
+            continue
+        distances = [
+            int(differing(code, Query(**query)).sum())
+            for side, code in codes.items()
+            if asked.get("target", "item") in ("item", side)
+        ]
+        if distances and min(distances) <= asked.get("radius_bits", BITS):
+            tier, count = tier_and_words(text, name, policy.released(payload))
+            equal = int(tie_order([silo], [name], question_key(SECRET, [code]))[0])
+            expected.append((tier, min(distances), -count, equal, silo, name))
+    expected.sort()
+    found = []
+    for offset in range(0, len(expected) + 7, 7):
+        hits = ask(nodes, Query(**query, k=7, offset=offset), secret=SECRET)
+        found += zip(
+            hits.in_tiers, hits.distances, map(int.bit_count, hits.held_words), hits.silos, hits.ids, strict=True
+        )
+        last = [row[:2] for row in expected[offset : offset + 7]][-1:]
+        assert [hits.ties_at_cut] == [sum(row[:2] == place for row in expected[offset + 7 :]) for place in last or [()]]
+    assert found == [(tier, distance, -count, silo, name) for tier, distance, count, _, silo, name in expected]

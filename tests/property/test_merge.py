@@ -10,7 +10,7 @@ from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
 from silohash.search.merge import by_cosine, merge
-from silohash.search.order import keyed_order, possible_first, tie_order
+from silohash.search.order import ALL_WORDS, BY_CODE, EXACT, keyed_order, place_in_tier, possible_first, tie_order
 
 KEY = b"key"
 BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by rank"])
@@ -19,15 +19,19 @@ BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by r
 def answer(silo, items, k, limit=None):
     """Returns what an honest silo with items at (distance, order value) answers, under a policy of at most ``limit``.
 
-    Items may also have a cosine.
+    Further values of an item are its tier, the words that it has, and its cosine.
     """
-    distances, values = [item[0] for item in items], [item[1] for item in items]
+    cosines = [item[4] for item in items if len(item) == 5]
+    worded = any(item[2] < BY_CODE for item in items if len(item) > 2)
+    items = [(*item, BY_CODE, 0)[:4] if worded else (*item[:2], BY_CODE, 0) for item in items]
+    distances, values, tiers, words = zip(*items, strict=True) if items else ((),) * 4
     ids = [str(number) for number in range(len(distances))]
     places = tie_order([silo] * len(ids), ids, KEY)
-    ranked = sorted(range(len(ids)), key=lambda i: (*items[i][:2], int(places[i])))
+    ranked = sorted(range(len(ids)), key=lambda i: (*sort_key(*items[i]), int(places[i])))
     kept = ranked[: min(k, limit or k)]
-    cut = distances[kept[-1]] if kept else None
-    left_out = sum(distances[i] == cut for i in ranked[len(kept) :])
+    steps = [place_in_tier(tier, distance) for tier, distance in zip(tiers, distances, strict=True)]
+    cut = steps[kept[-1]] if kept else None
+    left_out = sum(steps[i] == cut for i in ranked[len(kept) :])
     return Hits(
         ids=tuple(ids[i] for i in kept),
         distances=tuple(distances[i] for i in kept),
@@ -35,9 +39,22 @@ def answer(silo, items, k, limit=None):
         payloads=tuple({"caption": ids[i]} for i in kept),
         left_out={cut: left_out} if left_out else {},
         order_values=tuple(values[i] for i in kept),
-        cosines=tuple(items[i][2] for i in kept) if all(len(item) > 2 for item in items) else None,
+        cosines=tuple(cosines[i] for i in kept) if len(cosines) == len(items) else None,
         model_digests=frozenset({"m"}),
+        tiers=tuple(tiers[i] for i in kept) if set(tiers) - {BY_CODE} else None,
+        matched=tuple(words[i] for i in kept) if set(tiers) - {BY_CODE} else None,
     )
+
+
+def sort_key(distance, value, tier=BY_CODE, words=0):
+    return tier, distance, -words.bit_count(), value
+
+
+ITEMS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 2))
+    | st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from([EXACT, ALL_WORDS, BY_CODE]), st.integers(0, 7)),
+    max_size=12,
+)
 
 
 @st.composite
@@ -46,7 +63,7 @@ def answers(draw):
     many = draw(st.integers(1, 6))
     parts = []
     for number in range(many):
-        items = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12))
+        items = draw(ITEMS)
         limit = draw(st.none() | st.integers(1, 4))
         silo = f"silo{number}"
         parts.append(draw(st.sampled_from([answer(silo, items, k, limit), silent(silo, "late")])))
@@ -73,27 +90,43 @@ def test_merge_is_associative(by_rank, asked, cut, alone):
 
 @st.composite
 def silos_of_items(draw):
-    items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12)
-    return {f"silo{n}": draw(items) for n in range(draw(st.integers(1, 5)))}
+    return {f"silo{n}": draw(ITEMS) for n in range(draw(st.integers(1, 5)))}
 
 
 @given(silos_of_items(), st.integers(1, 8))
 def test_merge_by_rank_knows_from_short_answers_what_all_items_tell(silos, k):
-    items = [(silo, str(number), *place) for silo, places in silos.items() for number, place in enumerate(places)]
-    ranks = [1 + sum(other < distance for other, _ in silos[silo]) for silo, _, distance, _ in items]
+    parts = [answer(silo, places, k) for silo, places in silos.items()]
+    # Without a match in any tier, a silo does not tell of words.
+    told = {silo: [item[: 4 if any(len(i) > 2 and i[2] < BY_CODE for i in items) else 2] for item in items]
+            for silo, items in silos.items()}  # fmt: skip
+    keys = {silo: [sort_key(*item) for item in items] for silo, items in told.items()}
+    items = [(silo, str(number), *key) for silo, found in keys.items() for number, key in enumerate(found)]
+    ranks = [1 + sum(other[:2] < tuple(key[:2]) for other in keys[silo]) for silo, _, *key in items]
     # Equals of other silos are compared by the number of equals in their own silo that come before them.
-    before = [sum(other == d and less < value for other, less in silos[silo]) for silo, _, d, value in items]
+    before = [
+        sum(other[:2] == tuple(key[:2]) and other < tuple(key) for other in keys[silo]) for silo, _, *key in items
+    ]
     places = tie_order([silo for silo, *_ in items], [item for _, item, *_ in items], KEY)
-    order = sorted(range(len(items)), key=lambda p: (ranks[p], before[p], int(places[p])))
-    merged = merge([answer(silo, distances, k) for silo, distances in silos.items()], k=k, key=KEY, by_rank=True)
-    assert list(zip(merged.silos, merged.ids, merged.distances, strict=True)) == [items[p][:3] for p in order[:k]]
+
+    def placed(p):
+        return items[p][2], ranks[p], items[p][4], before[p], int(places[p])
+
+    order = sorted(range(len(items)), key=placed)
+    merged = merge(parts, k=k, key=KEY, by_rank=True)
+    found = zip(merged.silos, merged.ids, merged.in_tiers, merged.distances, strict=True)
+    assert list(found) == [items[p][:4] for p in order[:k]]
     assert list(merged.ranks) == [ranks[p] for p in order[:k]]
-    assert merged.ties_at_cut == sum(ranks[p] == merged.ranks[-1] for p in order[k:])
+    last = [placed(p)[:2] for p in order[:k]][-1:]
+    assert merged.ties_at_cut == sum(placed(p)[:2] == last[0] for p in order[k:])
     assert not merged.comparable
 
 
 @given(
-    st.lists(st.lists(st.tuples(*map(st.integers, (0, 0, 0), (4, 2, 5))), max_size=12), min_size=1, max_size=5),
+    st.lists(
+        st.lists(st.tuples(*map(st.integers, (0, 0, EXACT, 0, 0), (4, 2, BY_CODE, 0, 5))), max_size=12),
+        min_size=1,
+        max_size=5,
+    ),
     st.integers(1, 30),
     st.integers(1, 30),
     st.integers(0, 4),
@@ -102,19 +135,26 @@ def test_outputs_order_the_same_items_of_any_silos(silos, window, k, cut):
     reach = max(window, k)
     items = [(f"silo{n}", str(i), *item) for n, silo in enumerate(silos) for i, item in enumerate(silo)]
     equal = dict(zip(items, tie_order([item[0] for item in items], [item[1] for item in items], KEY), strict=True))
-    plain = sorted(items, key=lambda item: (*item[2:4], int(equal[item])))
-    expected = [*sorted(plain[:window], key=lambda item: -item[4]), *plain[window:]]
+    plain = sorted(items, key=lambda item: (item[4], *item[2:4], int(equal[item])))
+    worded = sum(item[4] < BY_CODE for item in plain)
+    near = sorted(plain[worded : max(worded, window)], key=lambda item: -item[6])
+    expected = [*plain[:worded], *near, *plain[max(worded, window) :]]
     parts = [answer(f"silo{n}", silo, reach) for n, silo in enumerate(silos)]
     nested = [merge(parts[:cut], k=reach, key=KEY), *parts[cut:]]
     found = by_cosine(merge(nested, k=reach, key=KEY), window, k)
     assert list(zip(found.silos, found.ids, strict=True)) == [item[:2] for item in expected[:k]]
-    assert [cosine for cosine in found.cosines or () if cosine is not None] == [item[4] for item in expected[:window]][
-        :k
-    ]
+    told = [cosine for cosine in found.cosines or () if cosine is not None]
+    assert told == [item[6] for item in expected[worded:window]][: max(0, k - worded)]
     if k < min(window, len(items)):
-        assert found.ties_at_cut == sum(item[4] == expected[k - 1][4] for item in expected[k:window])
+        last, rest = expected[k - 1], expected[k:]
+        ties = [item[4] == last[4] and item[2] == last[2] for item in rest]
+        if k > worded:
+            ties = [item[6] == last[6] for item in expected[k:window]]
+        assert found.ties_at_cut == sum(ties)
     for part in parts:
-        possible = {part.ids[place] for place in possible_first(part.cosines or (), k)}
+        first = sum(tier < BY_CODE for tier in part.in_tiers)
+        shown = [*range(first), *(first + p for p in possible_first((part.cosines or ())[first:], k))]
+        possible = {part.ids[place] for place in shown}
         assert {item for silo, item in zip(found.silos, found.ids, strict=True) if silo in part.silos} <= possible
 
 
@@ -122,14 +162,13 @@ def test_outputs_order_the_same_items_of_any_silos(silos, window, k, cut):
 def test_merge_loses_and_repeats_nothing(asked):
     k, parts = asked
     merged = merge(parts, k=k, key=KEY)
-    given_hits = sorted(
-        (d, s, i) for part in parts for d, s, i in zip(part.distances, part.silos, part.ids, strict=True)
-    )
-    found = list(zip(merged.distances, merged.silos, merged.ids, strict=True))
+    given_hits = sorted(hit for part in parts for hit in zip(part.steps, part.silos, part.ids, strict=True))
+    found = list(zip(merged.steps, merged.silos, merged.ids, strict=True))
     assert len(found) == min(k, len(given_hits))
     assert len(set(found)) == len(found)
-    assert list(merged.distances) == [distance for distance, _, _ in given_hits][: len(found)]
-    placed = list(zip(merged.distances, merged.order_values, strict=True))
+    assert merged.steps == [step for step, _, _ in given_hits][: len(found)]
+    counts = [-words.bit_count() for words in merged.held_words]
+    placed = list(zip(merged.steps, counts, merged.order_values, strict=True))
     assert placed == sorted(placed)
     assert set(merged.missing_silos) == {silo for part in parts for silo in part.missing_silos}
 

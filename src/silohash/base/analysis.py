@@ -12,11 +12,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from silohash.base.errors import RepeatedValue, UnknownName
 from silohash.base.files import read_toml
@@ -26,11 +26,16 @@ from silohash.base.registry import suggestion
 VERSIONS = {"words": 1, "unicode": 1}
 """The version of each analysis. It rises when an analysis returns other terms."""
 
+_Terms: TypeAlias = tuple[str, ...]
+
 COMMON_SHARE = 0.05
 """Share of an archive's texts that a language needs to be detected."""
 
 MOST_TEXTS = 20_000
 """Number of texts, spread evenly, from which languages are detected."""
+
+LONGEST_KEPT = 24
+"""Most characters of a part of a text, between spaces, whose terms are kept for other texts."""
 
 _COMMON_LINE = (
     "a an and are as at be been being but by for from has have he her him his in into is it its of on or she some than "
@@ -103,9 +108,23 @@ def analyze(text: str, analysis: Analysis) -> tuple[str, ...]:
         >>> analyze("红色的船", Analysis())
         ('红', '红色', '色', '色的', '的', '的船', '船')
     """
-    words = words_of(text, analysis)
-    kept = [word for word in words if word not in stop_words(analysis)]
-    return tuple(term_of(word, analysis) for word in kept or words)
+    read = _reader(analysis)
+    found = [read(part) if len(part) <= LONGEST_KEPT else _terms(part, analysis) for part in text.split()]
+    kept = tuple(chain.from_iterable(terms for terms, _ in found))
+    return kept or tuple(chain.from_iterable(terms for _, terms in found))
+
+
+@cache
+def _reader(analysis: Analysis) -> Callable[[str], tuple[_Terms, _Terms]]:
+    """Return `_terms` for one analysis, which keeps its results, because texts share most of their words."""
+    return lru_cache(maxsize=1 << 16)(partial(_terms, analysis=analysis))
+
+
+def _terms(part: str, analysis: Analysis) -> tuple[_Terms, _Terms]:
+    """Return the terms of a part of a text that has no spaces, without stop words and with them."""
+    words, left_out = words_of(part, analysis), stop_words(analysis)
+    terms = tuple(term_of(word, analysis) for word in words)
+    return tuple(term for word, term in zip(words, terms, strict=True) if word not in left_out), terms
 
 
 def words_of(text: str, analysis: Analysis) -> list[str]:

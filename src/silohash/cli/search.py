@@ -332,6 +332,7 @@ def _document(hits: Hits) -> dict[str, Any]:
                 "probability": hit.probability,
                 "strength": hit.strength,
                 "found_by": list(hit.found_by),
+                "matched": list(hit.matched),
                 **payload,
                 "path": None if hit.path is None else str(hit.path),
             }

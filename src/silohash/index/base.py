@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import UNICODE, Analysis
 from silohash.base.errors import (
     BitsDiffer,
     IndexDiffers,
@@ -22,7 +23,7 @@ from silohash.base.errors import (
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.codes import Words, word_type
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 FIELDS = ("caption", "labels", "preview", "file")
 """The fields of an item that an index can store with its codes, and that a silo can release in addition to the item's id and
@@ -52,6 +53,7 @@ class IndexManifest:
         count: Number of live items.
         format_version: Version of the file format. Any other than ``FORMAT_VERSION`` is refused.
         silo: Name of the silo that holds the items.
+        analysis: The analysis of the words that are stored with the codes, and of queries for them.
     """
 
     model_digest: str
@@ -60,6 +62,7 @@ class IndexManifest:
     count: int = 0
     format_version: int = FORMAT_VERSION
     silo: str = ""
+    analysis: Analysis = UNICODE
 
     def __post_init__(self) -> None:
         if self.format_version != FORMAT_VERSION:

@@ -25,6 +25,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import Analysis
 from silohash.base.errors import AlreadyExists, DamagedFile, NotIndexed, OtherVersion, UnreadableFile, WrongKindOfFile
 from silohash.base.files import explaining_disk_errors, open_private
 from silohash.base.sqlite_files import (
@@ -52,6 +53,9 @@ PRAGMA user_version = {FORMAT_VERSION};
 CREATE TABLE head (content TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE log (entry INTEGER PRIMARY KEY, keys BLOB NOT NULL, codes BLOB, checksum INTEGER NOT NULL);
 CREATE TABLE items (key INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, payload TEXT, checksum INTEGER NOT NULL);
+CREATE VIRTUAL TABLE words USING fts5 (
+    id, caption, labels, file, whole, content = '', columnsize = 0, detail = column, tokenize = 'ascii'
+);
 """
 
 DIGESTS, MAGNITUDES = (
@@ -379,8 +383,10 @@ class Database:
             raise damaged(self.path, "the checksum of its head is wrong")
         content = json.loads(rows[0][0])
         try:
-            return Head(**{**content, "manifest": IndexManifest(**content["manifest"])})
-        except TypeError as error:
+            manifest = dict(content["manifest"])
+            analysis = Analysis(**{**manifest["analysis"], "languages": tuple(manifest["analysis"]["languages"])})
+            return Head(**{**content, "manifest": IndexManifest(**{**manifest, "analysis": analysis})})
+        except (TypeError, KeyError) as error:
             raise DamagedFile(f"The manifest of the index is damaged ({error}). Build the index again.") from error
 
 

@@ -1,8 +1,8 @@
 """The permanent form of an index: one SQLite file in write-ahead mode, from which the index in memory is built.
 
 Codes are stored as a log, see `database`. Reading the log costs little more than copying the codes, so no second file is
-needed that could disagree with it. Ids, payloads and previews are stored in rows, see `items`. Every change is one
-transaction, which is applied as a whole or not at all.
+needed that could disagree with it. Ids, payloads and previews are stored in rows, see `items`, and the words of ids and
+payloads in a full-text table, see `words`. Every change is one transaction, which is applied as a whole or not at all.
 
 Codes, keys and digests of items are in memory. They take one byte per eight bits of code, and 16 bytes, per item. A search
 reads the rows of its final hits only. A process that answers many searches keeps all rows in memory (`Store.kept_rows`).
@@ -11,7 +11,7 @@ reads the rows of its final hits only. A process that answers many searches keep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +38,7 @@ from silohash.index.digests import Digests, item_digests
 from silohash.index.items import ItemRows, KeptRows, check_items
 from silohash.index.server import ServerIndex
 from silohash.index.small import SMALL_ITEMS, SmallIndex
+from silohash.index.words import ItemWords
 
 Noise: TypeAlias = Callable[[CodeBytes], CodeBytes]
 
@@ -64,6 +65,7 @@ class Store:
         self.path = path
         self._database = Database(path)
         self._rows = ItemRows(self._database)
+        self._words = ItemWords(self._database)
         self._copy: ServerIndex | None = None
         self.noise: Noise | None = None
 
@@ -191,7 +193,9 @@ class Store:
         return [name for name, key in zip(wanted, keys.tolist(), strict=True) if key >= 0]
 
     def compact(self) -> None:
-        """Erase removed items from the file, and release their disk space."""
+        """Erase removed items and their words from the file, and release their disk space."""
+        with self._database.change():
+            self._words.rewrite(self._rows.after(-1))
         self._database.rewrite()
 
     def load(self, backend: str = "flat", *, small_items: int | None = None) -> Index:
@@ -342,6 +346,16 @@ class Store:
         with self._database.reading():
             return self._rows.label_keys()
 
+    def keys_with(self, term: str, fields: Collection[str]) -> Keys:
+        """Return the keys of items with a term in their id or in one of some fields. Removed items may be among them."""
+        with self._database.reading():
+            return self._words.keys_with(term, fields)
+
+    def keys_with_caption(self, terms: Sequence[str]) -> Keys:
+        """Return the keys of items whose whole caption has some terms, in ascending order, as `keys_with`."""
+        with self._database.reading():
+            return self._words.keys_with_caption(terms)
+
     def _noised(self, packed: CodeBytes) -> CodeBytes:
         return packed if self.noise is None else self.noise(packed)
 
@@ -358,6 +372,8 @@ class Store:
         if any(given is not None for given in (ids, payloads, previews)):
             names = [str(key) for key in keys.tolist()] if ids is None else ids
             self._rows.write(keys, names, payloads)
+            texts: Sequence[str | None] = [None] * len(names) if payloads is None else payloads
+            self._words.write(zip(keys.tolist(), names, texts, strict=True))
         if previews is not None:
             self._rows.write_previews(keys, previews)
         silo = self.manifest.silo

@@ -225,7 +225,7 @@ def _index_silo(
     outputs = read_index_config(folder.parent.parent).outputs
     for modality, present in encodable.items():
         if len(present):
-            manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
+            manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo, analysis=encoder.analysis)
             with Store.create(folder / f"{modality}.sqlite", manifest, magnitudes=outputs) as store:
                 _index(store, encoder, items, present, stored)
             stored.discard("preview")

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from math import sqrt
@@ -187,7 +187,7 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
-    sometimes = (hits.scores, hits.order_values, hits.cosines)
+    sometimes = (hits.scores, hits.order_values, hits.cosines, hits.tiers, hits.matched)
     optional = (hits.ids if column is None else column for column in sometimes)
     columns = (hits.distances, hits.silos, hits.payloads, hits.found, *optional)
     if {len(hits), *map(len, columns)} != {len(hits)}:
@@ -196,6 +196,8 @@ def _flaw_of_columns(query: Query, hits: Hits) -> str:
         return f"It answered with {len(hits):,} hits when {query.most_hits:,} were requested."
     if len(set(hits.ids)) < len(hits):
         return "It answered with the same item twice."
+    if (hits.tiers or hits.matched) and query.text is query.own_text is None:
+        return "It answered with words of the query, although it was not sent any."
     modalities = modalities_of(query.target)
     if not set(modalities).issuperset(chain.from_iterable(set(hits.found))):
         return f"It answered with sides other than {' and '.join(modalities)}."
@@ -209,9 +211,10 @@ def _flaw_of_ranks(hits: Hits) -> str:
 
 
 def _flaw_of_distances(query: Query, hits: Hits) -> str:
+    told, hits = hits, replace(hits, cosines=None)  # a silo orders its items by distance
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     ascending = sorted(hits.known_distances)
-    if hits.scores is None and ascending != hits.known_distances:
+    if hits.scores is None and sorted(hits.steps) != hits.steps:
         return "It answered with distances that are not in ascending order."
     if ascending and ascending[-1] > reach_bits:
         return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."
@@ -221,13 +224,14 @@ def _flaw_of_distances(query: Query, hits: Hits) -> str:
         return "It answered with a negative distance or number of items left out."
     if hits.order_values is not None and (flaw := _flaw_of_order_values(query, hits, hits.order_values)):
         return flaw
-    return _flaw_of_cosines(query, hits) or ("" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores))
+    return _flaw_of_cosines(query, told) or ("" if hits.scores is None else _flaw_of_scores(query, hits))
 
 
 def _flaw_of_order_values(query: Query, hits: Hits, values: tuple[int, ...]) -> str:
     if query.magnitudes is None:
         return "It answered with order values, although it was not sent magnitudes."
-    placed = [*zip(hits.known_distances, values, strict=True)]
+    counts = (-words.bit_count() for words in hits.held_words)
+    placed = [*zip(hits.steps, counts, values, strict=True)]
     if placed != sorted(placed):
         return "It answered with order values that are not in ascending order at a distance."
     highest = int(query.magnitudes.sum(dtype=np.int64))
@@ -250,10 +254,10 @@ def _flaw_of_cosines(query: Query, hits: Hits) -> str:
     return ""
 
 
-def _flaw_of_scores(query: Query, hits: Hits, scores: tuple[float, ...]) -> str:
+def _flaw_of_scores(query: Query, hits: Hits) -> str:
     if query.content is None and query.nodes is None:
         return "It answered with scores, although it was sent a code only."
-    if sorted(scores, reverse=True) != [*scores] or hits.left_out:
+    if sorted(hits.steps) != hits.steps or hits.left_out:
         return "It answered with scores that are not in descending order, or with items left out at a distance."
     return ""
 

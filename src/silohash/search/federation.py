@@ -29,6 +29,7 @@ from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
+from silohash.search.fields import MOST_CHARACTERS
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
 from silohash.search.policy import MEASURED, Source
@@ -75,6 +76,7 @@ class Encoded:
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
         source: What the codes were made from, as in `Query`.
+        text: The text of the query; None if it is not a text.
     """
 
     codes: Mapping[str, Code]
@@ -87,6 +89,7 @@ class Encoded:
     content: np.ndarray | None = None
     nodes: Mapping[str, Mapping[str, np.ndarray] | None] = field(default_factory=dict)
     source: Source | None = None
+    text: str | None = None
 
 
 Encode: TypeAlias = Callable[[], Encoded]
@@ -104,10 +107,12 @@ class Federation:
         silos: Names of the silos.
         folders: Folders on this machine in which the picture files of each silo may lie.
         deadline_limits: The shortest and the longest deadline, in seconds, that a search may have of its own.
+        silos_are_here: Whether the silos are in this process, so that words of queries do not leave it.
     """
 
     folders: Mapping[str, tuple[Path, ...]]
     deadline_limits = (0.1, 60.0)
+    silos_are_here = False
 
     def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         """Search with the model of a run, whose indexes are not needed.
@@ -204,6 +209,10 @@ class Federation:
         """Return the silos that are not sent what they would score their items with, with the reasons."""
         return {}
 
+    async def _sent_words(self, encoded: Encoded, options: SearchOptions, deadline: float) -> frozenset[str]:
+        """Return the silos of other machines that are sent the text of a query."""
+        return frozenset()
+
     async def _summaries(self, silos: Sequence[str], deadline: float) -> tuple[SiloStatus, ...]:
         """Ask silos for their summaries, and return these in the same order."""
         request = StatusRequest(self._request_id())
@@ -266,7 +275,8 @@ class Federation:
             codes[silo] = by_model[name]
         source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
         known = featurizer.known_share(value) if isinstance(featurizer, BagOfWords) else 1.0
-        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value), known, modality, source=source)
+        text, unread = value if isinstance(value, str) else None, unread_end(featurizer, value)
+        encoded = Encoded(codes, missing, unknown, unread, known, modality, source=source, text=text)
         if not self.run.model.record.spec.scores_pairs or target == modality:
             return encoded
         scored: Modality = "image" if modality == "text" else "text"
@@ -328,10 +338,12 @@ class Federation:
         end = time.monotonic() + deadline
         # Half of the time is left for the search, if a silo does not state whether it accepts more than a code.
         refusals = await self._refusals(encoded, deadline / 2)
+        worded = await self._sent_words(encoded, options, deadline / 4)
+        by_code_only = () if self.silos_are_here or encoded.text is None else {*encoded.codes} - worded
         judge = partial(
             Hits.judged, calibration=self._calibration(encoded, options), known=encoded.known, bar=options.bar
         )
-        told, progress = partial(_told, encoded, refusals, self.folders, judge), options.progress
+        told, progress = partial(_told, encoded, refusals, by_code_only, self.folders, judge), options.progress
         scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
         values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
         if progress is not None:
@@ -339,10 +351,10 @@ class Federation:
         if scoring and encoded.scored:
             # A silo that compares codes finds what the others score, so that the answers can be merged.
             values["target"] = encoded.scored
-        distinct: dict[tuple[int, bool], Query] = {}
+        distinct: dict[tuple[int, bool, bool], Query] = {}
         queries: dict[str, Query] = {}
         for silo, code in encoded.codes.items():
-            which = id(code), silo in scoring
+            which = id(code), silo in scoring, silo in worded
             # Silos with the same query share the object, and so its encoding as a message.
             if which not in distinct:
                 distinct[which] = Query(
@@ -352,16 +364,19 @@ class Federation:
                     magnitudes=code.magnitudes if encoded.source in MEASURED else None,
                     content=encoded.content if silo in scoring else None,
                     nodes=encoded.nodes.get(silo),
+                    own_text=encoded.text if self.silos_are_here else None,
+                    text=encoded.text[:MOST_CHARACTERS] if encoded.text and silo in worded else None,
                     **values,
                 )
             queries[silo] = distinct[which]
-        left = deadline if encoded.content is None else _left(end)
+        left = deadline if encoded.content is None and not worded else _left(end)
         return told(await ask(self.bus, queries, deadline_seconds=left))
 
 
 def _told(
     encoded: Encoded,
     refusals: Mapping[str, str],
+    by_code_only: Collection[str],
     folders: Mapping[str, tuple[Path, ...]],
     judge: Callable[[Hits], Hits],
     hits: Hits,
@@ -379,6 +394,8 @@ def _told(
         unknown_words=encoded.unknown_words,
         unread=encoded.unread,
         folders=folders,
+        text=encoded.text or "",
+        by_code_only=tuple(sorted({*by_code_only} - hits.missing_silos.keys())),
     )
 
 

@@ -42,6 +42,7 @@ MOST_LABELS = 1_000
 
 Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
+Place: TypeAlias = Annotated[int, Field(gt=-2 * MOST_ITEMS - 1, lt=MOST_ITEMS)]
 Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
 RequestId: TypeAlias = Annotated[str, Field(max_length=64)]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -187,7 +188,7 @@ FOUND_BY = Sent(
     lambda names, _: tuple(map(_MODALITIES.__getitem__, names)),
 )
 LEFT_OUT = Sent(
-    tuple[tuple[Count, Count], ...], lambda left_out, _: tuple(left_out.items()), lambda pairs, _: dict(pairs)
+    tuple[tuple[Place, Count], ...], lambda left_out, _: tuple(left_out.items()), lambda pairs, _: dict(pairs)
 )
 LIMITED = Sent(
     Text,

@@ -48,7 +48,7 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
-from silohash.search.order import window_of
+from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Released
 from silohash.search.table import as_html, as_text
@@ -67,7 +67,7 @@ _NUMBERS = ("k", "offset", "radius_bits", "candidates")
 
 COLUMNS = (
     *("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values"),
-    *("cosines", "probabilities", "strengths"),
+    *("cosines", "probabilities", "strengths", "tiers", "matched"),
 )
 """The attributes of `Hits` with one value per hit. Those after ``payloads`` may be missing."""
 
@@ -88,6 +88,7 @@ class SearchOptions:
         candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
         deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
         bar: Lowest probability of a hit that is close; None for the distance that validation found.
+        share_words: Whether a text may be sent to silos of other machines that match its words, if the hub allows it, too.
         progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
             not answered yet are missing.
     """
@@ -110,6 +111,9 @@ class SearchOptions:
         ),
     ] = None
     progress: Annotated[Progress | None, Unsent] = None
+    share_words: Annotated[
+        bool, Unsent, Field(description="Let silos that accept it compare the words of the text.")
+    ] = False
 
     def __post_init__(self) -> None:
         """Check the options, for callers that do not check types.
@@ -169,6 +173,9 @@ class Query(SearchOptions):
         magnitudes: ``(bits,)`` magnitudes of the outputs whose signs are the code, which order items at the same distance;
             None to order them by a keyed hash alone. Silos ignore them unless the code was made from a text or a picture.
         source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
+        text: The text of the query, for silos of other machines whose policies accept it, which match its words. None to
+            compare codes only.
+        own_text: The same for silos of this process. It is never sent to another machine.
     """
 
     bits: Bits
@@ -182,6 +189,8 @@ class Query(SearchOptions):
     seconds_left: SecondsLeft = None
     source: Annotated[Source | None, Sometimes] = None
     magnitudes: Annotated[Magnitudes | None, MAGNITUDES, Sometimes] = None
+    text: Annotated[Text | None, Sometimes] = None
+    own_text: Annotated[str | None, Unsent] = None
 
     def __post_init__(self) -> None:
         """Check the code and the options.
@@ -234,6 +243,7 @@ class Hit(Released):
         found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
         probability: Probability that the item is right, as held-back queries showed; None if that is not known.
         strength: "strong", "likely" or "weak", or "none" if the item is not close; None if that is not known.
+        matched: The words of the query that the item has in its id or in a released field.
     """
 
     distance_bits: int | None
@@ -242,6 +252,7 @@ class Hit(Released):
     found_by: tuple[Modality, ...] = ()
     probability: float | None = None
     strength: Strength | None = None
+    matched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -259,8 +270,8 @@ class Hits:
         silos: Name of the silo that holds each item.
         payloads: What the silo released of each item.
         found_by: For each item, the modalities whose code is at the item's distance; empty if this is not known.
-        left_out: Maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
-            to the place of the last hit.
+        left_out: Maps a place (a distance or a rank, see `order.place_in_tier`) to the number of items known to be at it but
+            not among the hits, up to the place of the last hit.
         missing_silos: Maps a silo that did not answer to the reason.
         limited_silos: Maps a silo that released fewer items than requested to the reason.
         model_digests: Digests of the models whose codes were compared.
@@ -282,6 +293,12 @@ class Hits:
         folders: Folders on this machine in which the picture files of each silo may lie.
         alterations: What a silo did to its distances before it released them; None if they are exact. In merged results only
             whether some silos released ranks.
+        tiers: For each item, what it has of the words of the query (`silohash.search.order`), in ascending order; None if no
+            silo matched words.
+        matched: For each item, the words that it has, as a sum of ``2 ** place`` over their places in the query; None if no
+            silo matched words.
+        text: The text whose words silos matched; empty if there is none.
+        by_code_only: Names of the silos that did not match its words, because their policies do not accept them.
     """
 
     ids: tuple[Text, ...] = ()
@@ -305,6 +322,10 @@ class Hits:
     unread: Annotated[Unread | None, Unsent] = None
     folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
     alterations: Annotated[tuple[Alteration, ...] | None, Sometimes] = None
+    tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, Sometimes] = None
+    matched: Annotated[tuple[Count, ...] | None, Sometimes] = None
+    text: Annotated[str, Unsent] = ""
+    by_code_only: Annotated[tuple[str, ...], Unsent] = ()
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -358,6 +379,31 @@ class Hits:
         return self.order_values or (0,) * len(self)
 
     @property
+    def in_tiers(self) -> tuple[int, ...]:
+        """The tiers, which are all `BY_CODE` if no silo matched words."""
+        return self.tiers or (BY_CODE,) * len(self)
+
+    @property
+    def held_words(self) -> tuple[int, ...]:
+        """The words that items have, which are all 0 if no silo matched words."""
+        return self.matched or (0,) * len(self)
+
+    @property
+    def matched_words(self) -> tuple[tuple[str, ...], ...]:
+        """The words of the query that each item has, as they were typed."""
+        return tuple(matched_words(self.text, words) if words else () for words in self.held_words)
+
+    @property
+    def steps(self) -> list[tuple[int, float]]:
+        """The tier and the place of each hit, in ascending order."""
+        return list(zip(self.in_tiers, self.places, strict=True))
+
+    @property
+    def places_in_tiers(self) -> list[int]:
+        """The tier and the place of each hit as one number (`order.place_in_tier`), unless scores order the hits."""
+        return [place_in_tier(tier, int(place)) for tier, place in self.steps]
+
+    @property
     def has_distances(self) -> bool:
         """Whether every hit has a distance. Those of a silo that releases ranks only do not."""
         return None not in self.distances
@@ -375,7 +421,9 @@ class Hits:
     @property
     def ties_at_cut(self) -> int:
         """The number of further items at the place of the last hit; 0 if scores order the hits."""
-        return self.left_out.get(int(self.places[-1]), 0) if len(self) and self.order != "score" else 0
+        if not len(self) or self.order == "score":
+            return 0
+        return self.left_out.get(self.places_in_tiers[-1], 0)
 
     @property
     def nothing_close(self) -> bool:
@@ -442,6 +490,7 @@ class Hits:
             found_by=self.found[position],
             probability=None if self.probabilities is None else self.probabilities[position],
             strength=None if self.strengths is None else self.strengths[position],
+            matched=self.matched_words[position],
         )
 
 

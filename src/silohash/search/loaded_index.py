@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
 from secrets import token_hex
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from silohash.base.errors import UserError
 from silohash.base.names import tidy
-from silohash.index.base import Distances, Index, Keys, positions
+from silohash.index.base import Distances, Index, Keys, distinct, positions
 from silohash.index.codes import Magnitudes, Words, from_bytes
 from silohash.index.copies import Backend, load_index
 from silohash.index.database import ENTRY_ROWS
@@ -22,6 +23,9 @@ from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Store
 from silohash.search.order import magnitude_sums, output_cosines
+
+MOST_WORD_BYTES = 64 << 20
+"""Most memory of an index for the keys of items with the words of former queries."""
 
 
 @runtime_checkable
@@ -96,6 +100,8 @@ class LoadedIndex:
         self._digests = self._all_digests(known)
         self._magnitudes = self._all_magnitudes(known, wanted=outputs)
         self._label_keys: dict[str, Keys] | None = None
+        self._word_keys: dict[tuple[str, frozenset[str]], Keys] = {}
+        self._approved: tuple[Collection[str], Keys] | None = None
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
         if prepared:
@@ -132,21 +138,24 @@ class LoadedIndex:
         self._stamp = stamp
         return False
 
-    def nearest(self, words: Words, k: int, label: str | None = None) -> tuple[Keys, Distances]:
+    def nearest(
+        self, words: Words, k: int, label: str | None = None, among: Keys | None = None
+    ) -> tuple[Keys, Distances]:
         """Return the k codes nearest to a code ``(W,)``, and all further codes at the distance of the last of them.
 
-        If ``label`` is set, only items with this label are searched.
+        If ``label`` is set, only items with this label are searched, and with ``among`` only those with these keys, which
+        are in ascending order.
 
         Returns:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
         """
-        allowed = None if label is None else self.keys_with(label)
-        return self.index.search_with_ties(words[None], k, allowed=allowed)
+        return self.index.search_with_ties(words[None], k, allowed=self._allowed(label, among))
 
-    def within(self, words: Words, radius_bits: int, label: str | None = None) -> tuple[Keys, Distances]:
-        """Return all codes within a distance of a code ``(W,)``. The label and the result are as in `nearest`."""
-        allowed = None if label is None else self.keys_with(label)
-        [found] = self.index.search_radius(words[None], radius_bits, allowed=allowed)
+    def within(
+        self, words: Words, radius_bits: int, label: str | None = None, among: Keys | None = None
+    ) -> tuple[Keys, Distances]:
+        """Return all codes within a distance of a code ``(W,)``. The filters and the result are as in `nearest`."""
+        [found] = self.index.search_radius(words[None], radius_bits, allowed=self._allowed(label, among))
         return found.keys[0], found.distances[0]
 
     def words(self, name: str) -> Words:
@@ -195,6 +204,36 @@ class LoadedIndex:
         """Return the keys of the items with a label. The labels of all items are read once."""
         return self._keys_by_label().get(tidy(label), np.empty(0, np.int64))
 
+    def _allowed(self, label: str | None, among: Keys | None) -> Keys | None:
+        """Return the keys of the items to search; None for all."""
+        if label is None:
+            return among
+        labeled = self.keys_with(label)
+        return labeled if among is None else labeled[positions(among, labeled)[1]]
+
+    def live(self, keys: Keys) -> Keys:
+        """Return those keys whose items exist, each once and in ascending order."""
+        kept = distinct(keys)
+        return kept[positions(self._keys, kept)[1]]
+
+    def keys_with_word(self, term: str, fields: Collection[str]) -> Keys:
+        """Return the keys of the items with a term in their id or in some fields. They are kept for other queries."""
+        which = term, frozenset(fields)
+        found = self._word_keys.get(which)
+        if found is None:
+            found = self.live(self.store.keys_with(term, fields))
+            if sum(keys.nbytes for keys in [*self._word_keys.values()]) + found.nbytes > MOST_WORD_BYTES:
+                self._word_keys = {}
+            self._word_keys[which] = found
+        return found
+
+    def approved(self, ids: Collection[str]) -> Keys:
+        """Return the keys of the items with some ids, in ascending order. Those of the last call are kept."""
+        kept = self._approved
+        if kept is None or kept[0] != ids:
+            kept = self._approved = ids, self.live(self.store.keys_of(list(ids)))
+        return kept[1]
+
     def labels(self, approved: frozenset[str] | None = None) -> dict[str, int]:
         """Return the number of items with each label, in the order of the labels, of the approved ids; None for all.
 
@@ -203,8 +242,7 @@ class LoadedIndex:
         if self._label_counts is None or self._label_counts[0] != approved:
             among = None
             if approved is not None:
-                known = self.store.keys_of(list(approved))
-                among = np.sort(known[known >= 0])
+                among = self.approved(approved)
             counts = {
                 label: len(keys) if among is None else int(positions(among, keys)[1].sum())
                 for label, keys in sorted(self._keys_by_label().items())
@@ -271,3 +309,11 @@ class LoadedIndex:
             ids = self.store.item_ids(self._keys[some])
             found[some] = item_digests([self._silo] * len(ids), ids)
         return found
+
+
+def most_frequent(labels: dict[str, int], most: int) -> dict[str, int]:
+    """Return at most so many labels with the numbers of their items, the most frequent ones, in their order."""
+    if len(labels) <= most:
+        return labels
+    frequent = {*sorted(labels, key=lambda label: -labels[label])[:most]}
+    return {label: count for label, count in labels.items() if label in frequent}

@@ -1,20 +1,19 @@
 """Send a query to every silo, and merge the answers so that they equal the answer of one pooled index.
 
-Each silo answers with its first ``offset + k`` items in an order that is the same everywhere: (distance, order value, keyed
-hash of silo and id). The order value is the sum of the query's magnitudes over the bits in which the codes differ
-(`order.magnitude_sums`). The items of a silo that does not tell it get the expected one. The first ``offset + k`` of all
-items are among those, and merging finds them. No silo takes precedence among items at the same distance.
+Each silo answers with its first ``offset + k`` items in an order that is the same everywhere (`order`): (tier, distance,
+-matched words, order value, keyed hash of silo and id). The order value is the sum of the query's magnitudes over the bits
+in which the codes differ (`order.magnitude_sums`). The items of a silo that does not tell it get the expected one. The first
+``offset + k`` of all items are among those, and merging finds them. No silo takes precedence among equals.
 
 If all silos with hits know the outputs of their items, each answers with at least the first w items instead, and with their
 cosines (`order.output_cosines`). The first w of all items are ordered by their cosines after the merge (`by_cosine`). Where
 this window ends, and thus the order, does not depend on how items are divided among silos.
 
 Distances between codes of different models are not comparable. If silos use different models, rank replaces distance:
-one plus the number of items of the same silo that are strictly nearer. Of the two usual definitions of rank, this one can
-be computed from a silo's nearest items alone, regardless of how many items at the same distance are left out. Equal ranks
-of different silos are ordered by the number of equals in the same silo with a smaller order value, and then by the same
-keyed hash. A merged result keeps its ranks, so that another hub can merge it
-again.
+one plus the number of items of the same silo that are in an earlier tier or strictly nearer. Of the two usual definitions of
+rank, this one can be computed from a silo's first items alone, regardless of how many items at the same place are left out.
+Equal ranks of different silos are ordered by the matched words, then by the number of equals in the same silo that come
+before, and then by the same keyed hash. A merged result keeps its ranks, so that another hub can merge it again.
 
 Scores replace distances if every silo with hits scored them, all with the same model. If only some did, ranks replace both.
 The scores of silos with the same model are comparable, so these silos share their ranks: the n-th best item of s silos has
@@ -34,12 +33,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
 from silohash.search.hits import Hits, Query, Reason, silent
-from silohash.search.order import expected_sums, question_key, sort_keys
+from silohash.search.order import BY_CODE, expected_sums, place_in_tier, question_key, sort_keys, tier_of
 from silohash.search.requests import Answer, Refusal
 
 WAITING = Reason("It has not answered yet.", "late")
@@ -63,6 +62,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         UserError: If results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
+    cosines, parts = _joined_cosines(parts), [replace(part, cosines=None) for part in parts]
     by_rank = by_rank or _some_ranks_only(parts)
     if not by_rank:
         _check_comparable(parts, digests)
@@ -72,14 +72,14 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         pools = _pools(parts)
         parts = [_ranked(part, pools) for part in parts]
     joined = _joined(parts, digests, by_rank=by_rank)
+    order, places = _order(joined, key, k), [] if joined.scores is not None else joined.places_in_tiers
     # The cosines of silos' answers order nothing until all answers are merged (`by_cosine`).
-    plain = replace(joined, cosines=None)
-    order, places = _order(plain, key, k), plain.places
+    joined = replace(joined, cosines=cosines)
     if joined.scores is not None:
         return joined.taken(order[:k], left_out={})
     if by_rank:
         order = _by_score(order, scored)
-    last = int(places[order[k - 1]]) if len(order) >= k else None
+    last = places[order[k - 1]] if len(order) >= k else None
     return joined.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
 
@@ -103,11 +103,11 @@ class _Pool(NamedTuple):
     """The scores of the silos that scored with the same model.
 
     Attributes:
-        places: The scores with the opposite sign, in ascending order.
+        steps: The tiers with the scores with the opposite sign, in ascending order.
         silos: Number of the silos.
     """
 
-    places: list[float]
+    steps: list[tuple[int, float]]
     silos: int
 
 
@@ -116,8 +116,8 @@ def _pools(parts: Sequence[Hits]) -> dict[frozenset[str], _Pool]:
     pools: dict[frozenset[str], _Pool] = {}
     for part in parts:
         if part.scores is not None:
-            places, silos = pools.get(part.model_digests, _Pool([], 0))
-            pools[part.model_digests] = _Pool(sorted([*places, *part.places]), silos + max(1, len(set(part.silos))))
+            steps, silos = pools.get(part.model_digests, _Pool([], 0))
+            pools[part.model_digests] = _Pool(sorted([*steps, *part.steps]), silos + max(1, len(set(part.silos))))
     return pools
 
 
@@ -128,7 +128,7 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
     if part.scores is not None:
         # Silos of one pool share its ranks, so that each has about the ranks that it would have alone.
         pool = pools[part.model_digests]
-        ranks = tuple(bisect_left(pool.places, place) // pool.silos + 1 for place in part.places)
+        ranks = tuple(bisect_left(pool.steps, step) // pool.silos + 1 for step in part.steps)
         return replace(part, ranks=ranks, scores=None)
     if len(set(part.silos)) > 1:
         raise MixedKinds(
@@ -138,14 +138,16 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
     if not part.has_distances:
         # The n-th hit gets the rank n, as if no two were equally near.
         return replace(part, ranks=tuple(range(1, len(part) + 1)), left_out={})
-    nearest = sorted(part.known_distances)
-    placed = [*zip(part.known_distances, part.values, strict=True)]
-    ranks = tuple(bisect_left(nearest, distance) + 1 for distance, _ in placed)
-    smaller = (bisect_left(sorted(placed), pair) for pair in placed)
+    nearest = sorted(part.places_in_tiers)
+    words = (-count.bit_count() for count in part.held_words)
+    placed = [*zip(part.places_in_tiers, words, part.values, strict=True)]
+    ranks = tuple(bisect_left(nearest, place) + 1 for place, *_ in placed)
+    ordered = sorted(placed)
+    smaller = (bisect_left(ordered, each) for each in placed)
     values = tuple(before + 1 - rank for before, rank in zip(smaller, ranks, strict=True))
     left_out = Counter[int]()
-    for distance, count in part.left_out.items():
-        left_out[bisect_left(nearest, distance) + 1] += count
+    for place, count in part.left_out.items():
+        left_out[place_in_tier(tier_of(place), bisect_left(nearest, place) + 1)] += count
     return replace(part, ranks=ranks, left_out=left_out, order_values=values)
 
 
@@ -153,6 +155,7 @@ def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
     """Return an order by rank in which the items of each pool come by their scores. Their ranks already do."""
     models = [part.model_digests for part in parts for _ in part.ids]
     scores = [score for part in parts for score in part.scores or (None,) * len(part)]
+    tiers = [tier for part in parts for tier in part.in_tiers]
     pools: dict[frozenset[str], list[tuple[int, int, float]]] = {}
     for place, position in enumerate(order):
         score = scores[position]
@@ -160,7 +163,7 @@ def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
             pools.setdefault(models[position], []).append((place, position, score))
     found = list(order)
     for pool in pools.values():
-        best = sorted(pool, key=lambda entry: -entry[2])
+        best = sorted(pool, key=lambda entry: (tiers[entry[1]], -entry[2]))
         for (place, *_), (_, position, _) in zip(pool, best, strict=True):
             found[place] = position
     return found
@@ -168,26 +171,28 @@ def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
 
 def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) -> Hits:
     """Return the hits of all parts one after another."""
+    worded = any(part.tiers is not None for part in parts)
+
+    def column(name: str) -> tuple[Any, ...]:
+        """Return the values of all parts."""
+        return tuple(chain.from_iterable(getattr(part, name) for part in parts))
+
     return Hits(
-        ids=tuple(chain.from_iterable(part.ids for part in parts)),
-        distances=tuple(chain.from_iterable(part.distances for part in parts)),
-        silos=tuple(chain.from_iterable(part.silos for part in parts)),
-        payloads=tuple(chain.from_iterable(part.payloads for part in parts)),
-        found_by=tuple(chain.from_iterable(part.found for part in parts)),
+        ids=column("ids"),
+        distances=column("distances"),
+        silos=column("silos"),
+        payloads=column("payloads"),
+        found_by=column("found"),
         missing_silos=_joined_reasons([part.missing_silos for part in parts]),
         limited_silos=_joined_reasons([part.limited_silos for part in parts]),
         model_digests=digests,
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
         scores=_joined_scores(parts),
-        order_values=_joined_values(parts),
-        cosines=_joined_cosines(parts),
+        order_values=column("values"),
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
+        tiers=column("in_tiers") if worded else None,
+        matched=column("held_words") if worded else None,
     )
-
-
-def _joined_values(parts: Sequence[Hits]) -> tuple[int, ...]:
-    """Return the order values of all hits, which are 0 where there are none."""
-    return tuple(chain.from_iterable(part.values for part in parts))
 
 
 def _joined_cosines(parts: Sequence[Hits]) -> tuple[int | None, ...] | None:
@@ -204,15 +209,13 @@ def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
 
 
 def _order(joined: Hits, key: bytes, k: int) -> list[int]:
-    """Return the positions of hits ordered by place and, among equals, by order value and the keyed hash of silo and id."""
-    places, silos, ids, values = joined.places, joined.silos, joined.ids, joined.values
+    """Return the positions of hits in the order of `order`."""
+    steps, silos, ids, values, words = joined.steps, joined.silos, joined.ids, joined.values, joined.held_words
     # Ids are hashed for the order among equals, which hits beyond the place of the k-th do not need.
-    cut = sorted(places)[k - 1] if k < len(places) else None
-    near = [p for p, place in enumerate(places) if cut is None or place <= cut]
-    keys = sort_keys(
-        [places[p] for p in near], [values[p] for p in near], [silos[p] for p in near], [ids[p] for p in near], key
-    )
-    return [p for _, p in sorted(zip(keys, near, strict=True))]
+    cut = sorted(steps)[k - 1] if k < len(steps) else None
+    near = [p for p, step in enumerate(steps) if cut is None or step <= cut]
+    columns = ([column[p] for p in near] for column in (steps, words, values, silos, ids))
+    return [p for _, p in sorted(zip(sort_keys(*columns, key), near, strict=True))]
 
 
 def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int, int]:
@@ -291,18 +294,19 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
 def by_cosine(merged: Hits, window: int, k: int) -> Hits:
     """Return the first k hits of a merged result, whose first ``window`` hits are ordered by cosines instead of distances.
 
-    Hits with the same cosine keep their order, and are counted if some are left out.
+    Hits that have all words of the query stay before them. Hits with the same cosine keep their order, and are counted if
+    some are left out.
     """
-    cosines = [cosine for cosine in (merged.cosines or ())[:window] if cosine is not None]
-    order = sorted(range(len(cosines)), key=lambda place: -cosines[place])
-    outside = range(len(cosines), len(merged))
-    known = replace(merged, cosines=(*cosines, *(None for _ in outside)))
-    left_out = merged.left_out
-    if 0 < k < len(cosines):
-        last = cosines[order[k - 1]]
-        count = sum(cosines[place] == last for place in order[k:])
-        left_out = {-1 - last: count} if count else {}
-    return known.taken([*order, *outside][:k], left_out=left_out)
+    cosines, worded = merged.cosines or (), sum(tier < BY_CODE for tier in merged.in_tiers)
+    inside = range(worded, max(worded, min(window, len(merged))))
+    order = sorted(inside, key=lambda place: -(cosines[place] or 0))
+    known = replace(merged, cosines=tuple(cosines[p] if p in inside else None for p in range(len(merged))))
+    first = known.taken([*range(worded), *order, *range(inside.stop, len(merged))], left_out=merged.left_out)
+    if not 0 < k < inside.stop:
+        return first.taken(range(min(k, len(first))), left_out=first.left_out)
+    places = first.places_in_tiers
+    count = places[k:].count(places[k - 1]) + merged.left_out.get(places[k - 1], 0)
+    return first.taken(range(k), left_out={places[k - 1]: count} if count else {})
 
 
 def _with_order_values(hits: Hits, query: Query) -> Hits:

@@ -1,4 +1,4 @@
-"""The nearest items of one silo over one or several modalities, such as its pictures and its texts.
+"""The first items of one silo over one or several modalities, such as its pictures and its texts.
 
 The distance of an item is the smallest distance of its codes. Items at the same distance are ordered by the smallest order
 value of their codes there (`order.magnitude_sums`), and then by the keyed hash of silo and id (`order`). A scan finds the
@@ -6,6 +6,10 @@ first k codes of a modality and all further codes at the distance of the last of
 resolved and counted. Let x be one of the k nearest items, and m the modality of its nearest code. If the code of x were not
 found there, the codes of k other items would precede it by a smaller distance. The distances of these items are no larger
 than those of their codes, so k items would precede x. The codes that the scans find therefore suffice.
+
+Items with the query as their id or caption, and those with all of its words, come first (`order`). They are found by scans
+among them alone, each up to its tier, for the same reason. All indexes of a silo hold the same words of an item. Words match
+in fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
 stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions
@@ -15,20 +19,33 @@ of the query only if its policy accepts them, and otherwise its code alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import Analysis, analyze, stop_words, term_of, words_of
 from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
-from silohash.index.base import Distances, Keys
+from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
-from silohash.search.order import first_places, possible_first
+from silohash.search.order import (
+    ALL_WORDS,
+    BY_CODE,
+    DISTANCE_BITS,
+    EXACT,
+    MOST_WORDS,
+    STEP_BITS,
+    VALUE_BITS,
+    first_places,
+    packed_places,
+    place_in_tier,
+    possible_first,
+)
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -36,12 +53,85 @@ if TYPE_CHECKING:
 
 NO_KEY = -1
 
-VALUE_BITS = 17
-"""Lowest bits of a place, which hold the order value: at most 256 magnitudes of 255. The others hold the distance."""
-
 T = TypeVar("T")
 
 _Places: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The items of one index that have words of a query, or whose id is the query.
+
+    Attributes:
+        keys: ``(n,)`` their keys, in ascending order.
+        tiers: ``(n,)`` the tier of each (`silohash.search.order`).
+        matched: ``(n,)`` the words that each has, as a sum of ``2 ** place`` over their places in the query.
+    """
+
+    keys: Keys
+    tiers: _Places
+    matched: _Places
+
+    def up_to(self, tier: int) -> Keys:
+        """Return the keys of the items in a tier and those before it."""
+        return self.keys[self.tiers <= tier]
+
+    def of(self, keys: Keys) -> tuple[_Places, _Places]:
+        """Return the tiers and the words of items, ``(n,)`` each. Those that are not among the matches have no words."""
+        places, there = positions(self.keys, keys)
+        tiers, matched = np.full(len(keys), BY_CODE, np.int64), np.zeros(len(keys), np.int64)
+        tiers[there], matched[there] = self.tiers[places[there]], self.matched[places[there]]
+        return tiers, matched
+
+
+MatchesOf: TypeAlias = Mapping[Modality, Matches] | None
+"""The matches in each index that is searched; None if the query does not have words."""
+
+
+def matches_in(
+    indexes: Mapping[Modality, LoadedIndex],
+    text: str | None,
+    fields: Collection[str],
+    approved: Callable[[], Collection[str] | None],
+) -> MatchesOf:
+    """Return what `matches_of` does for each index. ``approved`` is only called if there is a text."""
+    if text is None:
+        return None
+    ids = approved()
+    return {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+
+
+def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved: Collection[str] | None) -> Matches:
+    """Return the items that match a text, by the analysis of the index.
+
+    Args:
+        loaded: The index.
+        text: The query as it was typed.
+        fields: The released fields.
+        approved: Ids of the items that may be released; None for all. Others do not match, so that their words stay hidden.
+    """
+    analysis, store = loaded.store.manifest.analysis, loaded.store
+    bits = _bits(text, analysis)
+    by_word = {bit: loaded.keys_with_word(term, fields) for term, bit in bits.items()}
+    captions = store.keys_with_caption(analyze(text, analysis)) if "caption" in fields else np.empty(0, np.int64)
+    whole = loaded.live(np.concatenate([captions, store.keys_of([text.strip()])]))
+    keys = distinct(np.concatenate([whole, *by_word.values()]))
+    matched = np.zeros(len(keys), np.int64)
+    for bit, having in by_word.items():
+        matched[positions(keys, having)[0]] |= bit
+    tiers = np.where((matched == sum(by_word)) & (matched > 0), ALL_WORDS, BY_CODE)
+    tiers[positions(keys, whole)[0]] = EXACT
+    if approved is not None:
+        known = positions(loaded.approved(approved), keys)[1]
+        keys, tiers, matched = keys[known], tiers[known], matched[known]
+    return Matches(keys, tiers, matched)
+
+
+def _bits(text: str, analysis: Analysis) -> dict[str, int]:
+    """Return each term of a text with the bit of its first word, without stop words unless there is nothing else."""
+    words, left_out = words_of(text, analysis)[:MOST_WORDS], stop_words(analysis)
+    placed = [(place, word) for place, word in enumerate(words) if word not in left_out] or [*enumerate(words)]
+    return {term_of(word, analysis): 1 << place for place, word in reversed(placed)}
 
 
 @dataclass(frozen=True)
@@ -56,11 +146,15 @@ class NearItems:
             hash does.
         cosines: For each item, the largest cosine of the query's outputs with those of its codes at its distance; None if
             outputs do not order the items.
+        tiers: For each item, its tier; None if the query does not have words.
+        matched: For each item, the words that it has, as in `Matches`; None if the query does not have words.
     """
 
     distances_bits: Sequence[int]
     keys: Mapping[Modality, Sequence[int]]
     order_values: tuple[int, ...] | None = None
+    tiers: tuple[int, ...] | None = None
+    matched: tuple[int, ...] | None = None
     cosines: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
@@ -78,12 +172,16 @@ class NearItems:
     def taken(self, places: Sequence[int]) -> NearItems:
         """Return the items at the given places, in the given order."""
         keys = {modality: taken(column, places) for modality, column in self.keys.items()}
-        columns = (None if column is None else taken(column, places) for column in (self.order_values, self.cosines))
+        optional = (self.order_values, self.tiers, self.matched, self.cosines)
+        columns = (None if column is None else taken(column, places) for column in optional)
         return NearItems(taken(self.distances_bits, places), keys, *columns)
 
     def shown(self, k: int) -> Sequence[int]:
         """Return the positions of the items that may be among the first k after the merge."""
-        return range(len(self)) if self.cosines is None else possible_first(self.cosines, k)
+        if self.cosines is None:
+            return range(len(self))
+        worded = sum(tier < BY_CODE for tier in self.tiers or ())
+        return [*range(worded), *(worded + place for place in possible_first(self.cosines[worded:], k))]
 
 
 def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
@@ -92,7 +190,14 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
 
 
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, radius_bits: int | None, *, step_bits: int, most: int
+    indexes: Mapping[Modality, LoadedIndex],
+    query: Query,
+    k: int,
+    radius_bits: int | None,
+    *,
+    step_bits: int,
+    most: int,
+    matches: MatchesOf = None,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with: at least the k of `nearest_items`, and at most ``most``.
 
@@ -100,7 +205,8 @@ def items_to_merge(
     windows of each. The other arguments and the result are as in `nearest_items`.
     """
     window = min(query.window, most) if all(loaded.has_outputs for loaded in indexes.values()) else 0
-    items, left_out = nearest_items(indexes, query, max(k, window), radius_bits, step_bits=step_bits)
+    reach = max(k, window)
+    items, left_out = nearest_items(indexes, query, reach, radius_bits, step_bits=step_bits, matches=matches)
     if not window or query.magnitudes is None:
         return items, left_out
     cosines = np.zeros(len(items), np.int64)
@@ -113,9 +219,15 @@ def items_to_merge(
 
 
 def nearest_items(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, radius_bits: int | None, *, step_bits: int = 1
+    indexes: Mapping[Modality, LoadedIndex],
+    query: Query,
+    k: int,
+    radius_bits: int | None,
+    *,
+    step_bits: int = 1,
+    matches: MatchesOf = None,
 ) -> tuple[NearItems, dict[int, int]]:
-    """Return the k nearest items of a silo, in order, and the number of further items at the distance of the last.
+    """Return the first k items of a silo, in order, and the number of further items at the place of the last.
 
     Items with the same 64-bit digest of (silo, id) in two indexes are the same item.
 
@@ -126,36 +238,61 @@ def nearest_items(
         radius_bits: Maximum distance of an item; None for no limit.
         step_bits: Distances are replaced by the middle of their step of this many bits before items are ordered, so that
             neither the order nor the choice of the items reveals more.
+        matches: For each index, the items with words of the query; None if it does not have words.
 
     Returns:
-        The items, and a mapping from the distance of the last item to the number of items left out there. It is empty if
-        there are none.
+        The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
+        there. It is empty if there are none.
     """
-    near = {name: loaded.nearest(query.words, k, query.label) for name, loaded in indexes.items()}
+    near = _near(indexes, query, k, radius_bits, step_bits)
+    for tier in (EXACT, ALL_WORDS) if matches else ():
+        among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
+        if any(map(len, among.values())):
+            found = _near(indexes, query, k, radius_bits, step_bits, among)
+            near = {name: _united(*near[name], *found[name]) for name in indexes}
+    if len(indexes) == 1:
+        [(name, loaded)] = indexes.items()
+        return _of_one_index(name, loaded, *near[name], query, k, matches)
+    return _joined(indexes, near, query, k, matches)
+
+
+def _near(
+    indexes: Mapping[Modality, LoadedIndex],
+    query: Query,
+    k: int,
+    radius_bits: int | None,
+    step_bits: int,
+    among: Mapping[Modality, Keys] | None = None,
+) -> dict[Modality, tuple[Keys, Distances]]:
+    """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
+    chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
+    near = {name: loaded.nearest(query.words, k, query.label, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
-        [(name, loaded)] = indexes.items()
-        return _of_one_index(name, loaded, *near[name], query, k)
+        return near
     limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
     if step_bits > 1:
         # Codes up to the largest distance that is rounded like the limit are equals of those at the limit.
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
-        near = {name: _rounded(loaded, query, limit_bits, step_bits) for name, loaded in indexes.items()}
-    else:
-        near = {name: _inside(*found, limit_bits) for name, found in near.items()}
-    if len(indexes) == 1:
-        [(name, loaded)] = indexes.items()
-        return _of_one_index(name, loaded, *near[name], query, k)
-    return _joined(indexes, near, query, k)
+        return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
+    return {name: _inside(*found, limit_bits) for name, found in near.items()}
 
 
-def _rounded(loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int) -> tuple[Keys, Distances]:
+def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) -> tuple[Keys, Distances]:
+    """Return the keys and distances of codes that are in one of two groups, each once."""
+    new = ~np.isin(others, keys)
+    return np.concatenate([keys, others[new]]), np.concatenate([distances, further[new]])
+
+
+def _rounded(
+    loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int, among: Keys | None
+) -> tuple[Keys, Distances]:
     """Return the keys of all codes of a modality within a limit, and their distances rounded to the middle of a step.
 
     Rounding down would put the silo before all that state exact distances. No distance is stated beyond the query's radius.
     """
-    keys, distances = loaded.within(query.words, limit_bits, query.label)
+    keys, distances = loaded.within(query.words, limit_bits, query.label, among)
     step, most = np.int32(step_bits), query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     return keys, np.minimum(distances // step * step + (step - 1) // 2, np.int32(most))
 
@@ -173,42 +310,65 @@ def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int |
 
 
 def _of_one_index(
-    name: Modality, loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query, k: int
+    name: Modality,
+    loaded: LoadedIndex,
+    keys: Keys,
+    distances: Distances,
+    query: Query,
+    k: int,
+    matches: MatchesOf,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes of one modality, and the number of ties left out."""
-    places, valued = _places(loaded, keys, distances, query)
+    places, words, valued = _places(loaded, keys, distances, query, None if matches is None else matches[name])
     ranked = first_places(places, loaded.digests(keys), query.tie_key, k)
-    return _near_items(places, ranked, {name: keys[ranked].tolist()}, valued=valued)
+    held = None if matches is None else words[ranked]
+    return _near_items(places, ranked, {name: keys[ranked].tolist()}, held, valued=valued)
 
 
-def _places(loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query) -> tuple[_Places, bool]:
-    """Return a place for each code, ordered by (distance, order value), and whether there are order values."""
-    places = distances.astype(np.int64) << VALUE_BITS
+def _places(
+    loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query, matches: Matches | None
+) -> tuple[_Places, _Places, bool]:
+    """Return the place and the words of each code, and whether there are order values."""
+    nothing = np.zeros(len(keys), np.int64)
+    tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
     values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
-    return (places, False) if values is None else (places | values, True)
+    return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 
 
 def _near_items(
-    places: _Places, ranked: Rows, keys: Mapping[Modality, Sequence[int]], *, valued: bool
+    places: _Places,
+    ranked: Rows,
+    keys: Mapping[Modality, Sequence[int]],
+    words: npt.NDArray[np.int64] | None,
+    *,
+    valued: bool,
 ) -> tuple[NearItems, dict[int, int]]:
-    """Return the items at some positions, and the number of others at the distance of the last, by that distance."""
+    """Return the items at some positions, and the number of others at the place of the last, by that place."""
     found, left_out = places[ranked], {}
     values = tuple((found & ((1 << VALUE_BITS) - 1)).tolist()) if valued else None
-    distances = (found >> VALUE_BITS).tolist()
-    if len(found) < len(places) and (count := int((places >> VALUE_BITS <= distances[-1]).sum()) - len(found)):
-        left_out = {distances[-1]: count}
-    return NearItems(distances, keys, values), left_out
+    steps = found >> STEP_BITS
+    distances, tiers = (steps & ((1 << DISTANCE_BITS) - 1)).tolist(), (steps >> DISTANCE_BITS).tolist()
+    if len(found) < len(places) and (count := int((places >> STEP_BITS <= steps[-1]).sum()) - len(found)):
+        left_out = {place_in_tier(tiers[-1], distances[-1]): count}
+    if words is None:
+        return NearItems(distances, keys, values), left_out
+    return NearItems(distances, keys, values, tuple(tiers), tuple(words.tolist())), left_out
 
 
 def _joined(
-    indexes: Mapping[Modality, LoadedIndex], near: Mapping[Modality, tuple[Keys, Distances]], query: Query, k: int
+    indexes: Mapping[Modality, LoadedIndex],
+    near: Mapping[Modality, tuple[Keys, Distances]],
+    query: Query,
+    k: int,
+    matches: MatchesOf,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes that were found of each modality, and the number of ties left out."""
     names = list(indexes)
     index_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
     keys = np.concatenate([near[name][0] for name in names])
-    placed = [_places(indexes[name], *near[name], query) for name in names]
-    places, valued = np.concatenate([places for places, _ in placed]), all(valued for _, valued in placed)
+    placed = [_places(indexes[name], *near[name], query, None if matches is None else matches[name]) for name in names]
+    places, words = (np.concatenate(parts) for parts in zip(*((place, word) for place, word, _ in placed), strict=True))
+    valued = all(valued for *_, valued in placed)
     digests: Digests = np.concatenate([indexes[name].digests(near[name][0]) for name in names])
     items, item_of = _grouped(digests)
     nearest = np.full(len(items), np.iinfo(np.int64).max)
@@ -216,10 +376,13 @@ def _joined(
     ranked = first_places(nearest, items, query.tie_key, k)
     place_of = np.full(len(items), -1, np.int64)
     place_of[ranked] = np.arange(len(ranked))
-    codes = np.flatnonzero((place_of[item_of] >= 0) & (places >> VALUE_BITS == nearest[item_of] >> VALUE_BITS))
+    codes = np.flatnonzero((place_of[item_of] >= 0) & (places >> STEP_BITS == nearest[item_of] >> STEP_BITS))
     found = np.full((len(names), len(ranked)), NO_KEY, np.int64)
     found[index_of[codes], place_of[item_of[codes]]] = keys[codes]
-    return _near_items(nearest, ranked, dict(zip(names, found.tolist(), strict=True)), valued=valued)
+    held = np.zeros(len(ranked), np.int64)
+    np.maximum.at(held, place_of[item_of[codes]], words[codes])
+    columns = dict(zip(names, found.tolist(), strict=True))
+    return _near_items(nearest, ranked, columns, None if matches is None else held, valued=valued)
 
 
 def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
@@ -247,7 +410,7 @@ def candidates(matcher: Matcher, query: Query, modality: Modality, k: int) -> in
 def best_items(
     matcher: Matcher, query: Query, modality: Modality, items: NearItems, k: int
 ) -> tuple[NearItems, tuple[float, ...]]:
-    """Return the k of the candidates with the highest scores, and their scores. Items with equal scores keep their order.
+    """Return the k first of the candidates by tier and score, and their scores. Items with equal scores keep their order.
 
     Raises:
         UserError: If a score is not finite, or the words or regions of an item cannot be read.
@@ -256,5 +419,6 @@ def best_items(
     scores = matcher.scores(query.nodes, modality, items.keys[modality])
     if not all(map(math.isfinite, scores)):
         raise NotFinite("Some of its scores are not finite numbers. Train the model again with a lower learning rate.")
-    order = sorted(range(len(items)), key=lambda place: -scores[place])[:k]
+    tiers = items.tiers or (BY_CODE,) * len(items)
+    order = sorted(range(len(items)), key=lambda place: (tiers[place], -scores[place]))[:k]
     return replace(items.taken(order), order_values=None), tuple(scores[place] for place in order)

@@ -21,8 +21,18 @@ from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.ledger import Ledger
-from silohash.search.loaded_index import LoadedIndex
-from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, items_to_merge, nearest_items, taken
+from silohash.search.loaded_index import LoadedIndex, most_frequent
+from silohash.search.nearest import (
+    NO_KEY,
+    MatchesOf,
+    NearItems,
+    best_items,
+    candidates,
+    items_to_merge,
+    matches_in,
+    nearest_items,
+    taken,
+)
 from silohash.search.policy import CONTENT_REFUSED, SIMILAR_REFUSED, Approvals, Policy, Quota
 from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
@@ -322,6 +332,7 @@ class SiloNode:
                 examples=() if first is None else self._examples(first),
                 models=(digest, *self.other_models),
                 accepts_content=self.policy.accept_query_content,
+                accepts_words=self.policy.accept_query_words,
             )
         except UserError as error:
             return SiloStatus(name=self.name, version=__version__, reason=str(error), reachable=False)
@@ -335,13 +346,8 @@ class SiloNode:
 
     def _labels(self, loaded: LoadedIndex) -> dict[str, int]:
         """Return the labels of the items that the silo releases, in order; the most frequent ones if there are too many."""
-        if "labels" not in self.policy.fields:
-            return {}
-        labels = loaded.labels(self.approved_ids())
-        if len(labels) <= MOST_SUMMARY_LABELS:
-            return labels
-        frequent = {*sorted(labels, key=lambda label: -labels[label])[:MOST_SUMMARY_LABELS]}
-        return {label: count for label, count in labels.items() if label in frequent}
+        released = "labels" in self.policy.fields
+        return most_frequent(loaded.labels(self.approved_ids()), MOST_SUMMARY_LABELS) if released else {}
 
     def _usable(
         self, modalities: Iterable[Modality], query: Query | None = None
@@ -386,11 +392,14 @@ class SiloNode:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
-        items, scores, refusal = self._scored(indexes, query, k) if asks_for_scores else (None, None, [])
+        text = query.text if self.policy.accept_query_words and query.own_text is None else query.own_text
+        matches = matches_in(indexes, text, self._released, self.approved_ids)
+        items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
+            most = self.policy.max_results
             items, left_out = items_to_merge(
-                indexes, query, k, radius_bits, step_bits=step_bits, most=self.policy.max_results
+                indexes, query, k, radius_bits, step_bits=step_bits, most=most, matches=matches
             )
         reasons = [*reasons, *refusal]
         if len(items) < k or k == self.policy.max_results:
@@ -420,6 +429,8 @@ class SiloNode:
             step_bits=step_bits,
             edition=self._edition(indexes),
             alterations=self._alterations,
+            tiers=items.tiers,
+            matched=items.matched,
         )
 
     def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
@@ -428,7 +439,7 @@ class SiloNode:
         return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
-        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int
+        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, matches: MatchesOf
     ) -> tuple[NearItems | None, tuple[float, ...] | None, list[str]]:
         """Return the k items with the highest scores among the candidates, and their scores."""
         refusal = self._refusal_to_score(query)
@@ -439,7 +450,8 @@ class SiloNode:
             query = replace(query, nodes=self.matcher.nodes(query.content, modality))
         try:
             reach = candidates(self.matcher, query, modality, k)
-            items, _ = nearest_items(indexes, query, reach, self.policy.radius_bits(query.radius_bits))
+            radius_bits = self.policy.radius_bits(query.radius_bits)
+            items, _ = nearest_items(indexes, query, reach, radius_bits, matches=matches)
             return *best_items(self.matcher, query, modality, items, k), []
         except UserError as error:
             if self._changed():

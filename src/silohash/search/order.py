@@ -1,4 +1,10 @@
-"""The order among items at the same distance: pseudo-random, the same everywhere, and beyond any silo's control.
+"""The order of hits, the same at every silo and hub: (tier, place, -matched words, order value, keyed hash of silo and id).
+
+The tier tells what a hit has of the words of the query: `EXACT` is the query as its id or its whole caption, `ALL_WORDS` are
+all words, and all other hits are `BY_CODE`. The place is the distance, or what replaces it. Without words, every hit is
+`BY_CODE` with no matched words.
+
+The order among equals is pseudo-random, and beyond any silo's control.
 
 Hamming distances of short codes have many ties. Listing one silo before another among equals would favor it in every
 search, so equals are ordered by a keyed hash of (silo, id). The hash has two stages. A BLAKE2 digest of (silo, id) does
@@ -15,8 +21,23 @@ from heapq import heappush, heappushpop
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import UNICODE, words_of
 from silohash.index.codes import Magnitudes, Words
 from silohash.index.digests import PERSON, Digests, item_digests
+
+EXACT, ALL_WORDS, BY_CODE = range(3)
+
+MOST_WORDS = 31
+"""Number of words of a query that are matched, from the first."""
+
+TIER_SIZE = 1 << 31
+"""Every distance and rank is smaller."""
+
+VALUE_BITS, WORD_BITS, DISTANCE_BITS = 17, 5, 9
+"""Bits of a packed place: an order value is at most 256 magnitudes of 255, and a distance at most 256."""
+
+STEP_BITS = VALUE_BITS + WORD_BITS
+"""Lowest bits of a packed place, without which it tells the tier and the distance."""
 
 _BITS_OF_BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype(np.int64)
 """``(8, 256)``, the bits of each value of a byte."""
@@ -53,6 +74,41 @@ def keyed_order(digests: Digests, key: bytes) -> Digests:
         np.right_shift(mixed, _SHIFT, out=high)
         mixed ^= high
     return mixed
+
+
+def packed_places(
+    distances: npt.NDArray[np.integer], tiers: npt.ArrayLike, words: npt.ArrayLike, values: npt.ArrayLike
+) -> npt.NDArray[np.int64]:
+    """Return numbers that order items up to the keyed hash, ``(n,)``; ``words`` are the sums of `search.words.Matches`.
+
+    Example:
+        >>> places = packed_places(np.array([3, 3, 9]), [BY_CODE, BY_CODE, EXACT], [0b1, 0b101, 0b111], [0, 7, 0])
+        >>> np.argsort(places).tolist()
+        [2, 1, 0]
+    """
+    missing = MOST_WORDS - np.bitwise_count(np.asarray(words, np.int64)).astype(np.int64)
+    steps = (np.asarray(tiers, np.int64) << DISTANCE_BITS) | distances.astype(np.int64)
+    return np.asarray((((steps << WORD_BITS) | missing) << VALUE_BITS) | np.asarray(values, np.int64))
+
+
+def place_in_tier(tier: int, place: int) -> int:
+    """Return one number for a tier and a place in it, ascending by both; the place itself for `BY_CODE`."""
+    return place - (BY_CODE - tier) * TIER_SIZE
+
+
+def tier_of(place: int) -> int:
+    """Return the tier of a number of `place_in_tier`."""
+    return BY_CODE + place // TIER_SIZE
+
+
+def matched_words(text: str, words: int) -> tuple[str, ...]:
+    """Return the words of a query that an item has, given as a sum of ``2 ** place`` over their places in the query.
+
+    Example:
+        >>> matched_words("Two boats at sea", 0b1010)
+        ('boats', 'sea')
+    """
+    return tuple(word for place, word in enumerate(words_of(text, UNICODE)[:MOST_WORDS]) if words >> place & 1)
 
 
 def magnitude_sums(words: Words, query: Words, magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
@@ -159,10 +215,25 @@ def tie_order(silos: Sequence[str], ids: Sequence[str], key: bytes) -> Digests:
 
 
 def sort_keys(
-    places: Sequence[float], values: Sequence[int], silos: Sequence[str], ids: Sequence[str], key: bytes
-) -> list[tuple[float, int, int, str, str]]:
-    """Return what orders items everywhere: place, order value, and keyed hash of silo and id. Smaller keys come first."""
-    return [*zip(places, values, tie_order(silos, ids, key).tolist(), silos, ids, strict=True)]
+    steps: Sequence[tuple[int, float]],
+    words: Sequence[int],
+    values: Sequence[int],
+    silos: Sequence[str],
+    ids: Sequence[str],
+    key: bytes,
+) -> list[tuple[tuple[int, float], int, int, int, str, str]]:
+    """Return what orders items everywhere. Smaller keys come first.
+
+    Args:
+        steps: The tier and the place of each item.
+        words: The words of the query that each item has, as sums of ``2 ** place``.
+        values: The order value of each item.
+        silos: The silo of each item.
+        ids: The id of each item.
+        key: Key of the order among equals.
+    """
+    missing = [-held.bit_count() for held in words]
+    return [*zip(steps, missing, values, tie_order(silos, ids, key).tolist(), silos, ids, strict=True)]
 
 
 def question_key(secret: bytes, words: Iterable[npt.NDArray[np.unsignedinteger]]) -> bytes:

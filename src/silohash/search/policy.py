@@ -69,6 +69,8 @@ class Policy:
         audit_sync_seconds: Time after which a line of the audit log is on the disk; at 0, answers wait for the disk.
         accept_query_content: Whether hubs on other machines may send the words of a text or the regions of a picture, with
             which a silo whose model scores pairs scores its items. If false, they send codes only.
+        accept_query_words: Whether hubs on other machines may send the text of a query, whose words are compared with ids
+            and released fields. If false, they send codes only.
         rank_only: Whether items are released in order, but without distances and ties. Their ranks are merged.
         code_noise: Share of the bits of each code that are inverted before it is searched or released, at least 0 and below
             0.5. The same bits of a code are inverted each time. At 0 codes are exact.
@@ -91,6 +93,7 @@ class Policy:
     approve: Path | None = None
     audit_sync_seconds: float = 1.0
     accept_query_content: bool = False
+    accept_query_words: bool = False
     rank_only: bool = False
     code_noise: float = 0.0
     max_near_queries: int | None = None
@@ -119,7 +122,7 @@ class Policy:
                 _check_number(name, getattr(self, name), least=0 if name.endswith("_bits") else 1)
         if self.similar is None:
             object.__setattr__(self, "similar", not self.rank_only)
-        for name in ("accept_query_content", "rank_only", "accept_codes", "similar"):
+        for name in ("accept_query_content", "accept_query_words", "rank_only", "accept_codes", "similar"):
             if not isinstance(getattr(self, name), bool):
                 raise WrongType(f"{name} is {getattr(self, name)!r}. Set it to true or false.")
         _check_seconds("audit_sync_seconds", self.audit_sync_seconds)

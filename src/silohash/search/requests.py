@@ -141,6 +141,7 @@ class SiloStatus:
         examples: A few items of the silo, spread over its index.
         models: Digests of all models with which the silo can be searched. There are two while it changes to a new model.
         accepts_content: Whether the silo's policy lets hubs send it the words or regions of queries.
+        accepts_words: Whether the silo's policy lets hubs send it the text of queries.
         version: Version of silohash at the silo; empty if it is not known.
     """
 
@@ -154,6 +155,7 @@ class SiloStatus:
     examples: Annotated[tuple[Item, ...], Sent(_Examples, _sent_examples, _examples_of)] = ()
     models: Annotated[tuple[Digest, ...], Field(max_length=10), Sometimes] = ()
     accepts_content: Annotated[bool, Sometimes] = False
+    accepts_words: Annotated[bool, Sometimes] = False
     version: Annotated[str, Unsent] = ""
 
 

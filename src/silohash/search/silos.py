@@ -142,6 +142,8 @@ class RunSearch(Federation):
         nodes: The open silos, by name.
     """
 
+    silos_are_here = True
+
     def __init__(self, run: Run, nodes: Sequence[SiloNode] | None = None) -> None:
         """Search with the model of an indexed run. Its silos are opened unless their nodes are given.
 

@@ -97,6 +97,8 @@ def notes(hits: Hits) -> list[str]:
         last = "at the place of the last one" if hits.places[-1] < 0 else last
         verb = "is" if hits.ties_at_cut == 1 else "are"
         found.append(f"{hits.ties_at_cut:,} more {verb} equally near ({last}). Increase k to see more.")
+    if hits.by_code_only:
+        found.append(f"Searched by code only, without comparing words: {', '.join(hits.by_code_only)}.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
     if not hits:

@@ -259,7 +259,7 @@ def _fields_of(summary: SiloStatus) -> list[str]:
 
 
 def _of_request(request: Request | None) -> dict[str, Any]:
-    """Return the part of a line that describes the request. The label of a query is not logged."""
+    """Return the part of a line that describes the request. The label and the text of a query are not logged."""
     if request is None:
         return {"request": "unreadable", "asker": ""}
     if isinstance(request, StatusRequest):
@@ -275,6 +275,7 @@ def _of_request(request: Request | None) -> dict[str, Any]:
             "radius_bits": request.radius_bits,
             "by_label": request.label is not None,
             "with_content": request.content is not None,
+            "with_words": request.text is not None,
             "previews": request.previews,
         }
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}

@@ -121,8 +121,14 @@ class LocalBackend(RunSearch):
 class HubBackend(Federation):
     """Search the silos of a federation over a bus."""
 
-    def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float) -> None:
-        """Search with the model of a run. The arguments are those of `Federation`."""
+    def __init__(
+        self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float, share_words: bool = False
+    ) -> None:
+        """Search with the model of a run. The other arguments are those of `Federation`.
+
+        With ``share_words``, the text of a query is sent to silos that accept it, if the one who asks allows it.
+        """
+        self._share_words = share_words
         super().__init__(run, silos, bus, deadline_seconds=deadline_seconds)
         self._encoding = ThreadPoolExecutor(1, "encode")
         self._status: dict[str, SiloStatus] = {}
@@ -208,6 +214,14 @@ class HubBackend(Federation):
         return {silo: reason for silo, reason in reasons.items() if reason}
 
     @override
+    async def _sent_words(self, encoded: Encoded, options: SearchOptions, deadline: float) -> frozenset[str]:
+        if encoded.text is None or not (self._share_words and options.share_words):
+            return frozenset()
+        if unknown := self._acceptance.unknown(list(encoded.codes)):
+            await self._summaries(unknown, deadline)
+        return frozenset(silo for silo in encoded.codes if self._acceptance.accepts_words(silo))
+
+    @override
     async def _found(self, encoded: Encoded, options: SearchOptions, deadline: float) -> Hits:
         hits = await super()._found(encoded, options, deadline)
         for silo in encoded.codes:
@@ -218,7 +232,7 @@ class HubBackend(Federation):
 
 
 class Acceptance:
-    """Remember which silos accept the words and regions of queries, as they state in their summaries."""
+    """Remember which silos accept texts, words and regions of queries, as they state in their summaries."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin without any statement. ``clock`` returns a time in seconds."""
@@ -245,6 +259,11 @@ class Acceptance:
             return ACCEPTANCE_UNKNOWN
         accepts = status.accepts_content and model_digest in {status.model_digest, *status.models}
         return "" if accepts else CONTENT_REFUSED
+
+    def accepts_words(self, silo: str) -> bool:
+        """Return whether a silo accepts the text of a query, as far as is known."""
+        status = self._statement(silo)
+        return status is not None and status.accepts_words
 
     def _statement(self, silo: str) -> SiloStatus | None:
         """Return the summary of a silo, unless it is too old."""

@@ -221,6 +221,7 @@ class HubConfig(_Table):
         deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.
         deadline_misses: Number of time limits in a row that a silo may miss. It is then not waited for until it answers a
             probe. At 0 it is always waited for.
+        share_words: Whether the text of a query may be sent to silos that accept it, if the one who asks allows it, too.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
         proxies: Addresses or networks of the web servers that pass requests on. Only they tell where a request comes from.
@@ -238,6 +239,7 @@ class HubConfig(_Table):
     deadline_seconds: Seconds = 5.0
     deadline_limits_seconds: tuple[Seconds, Seconds] = (0.1, 60.0)
     deadline_misses: Annotated[int, Field(ge=0)] = 1
+    share_words: bool = False
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
     proxies: tuple[IPvAnyNetwork, ...] = ()

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from silohash.base.certificates import AUTHORITY, AUTHORITY_FOLDER, HUB, KIT, Authority, subject, subject_of
 from silohash.base.errors import InvalidName, NotIndexed, RepeatedValue, WrongAddress
-from silohash.base.files import check_new_folder, folder_beside, make_private, write_text
+from silohash.base.files import check_new_folder, folder_beside, make_private, read_text, write_text
 from silohash.base.forms import fault, of_value
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
@@ -50,6 +50,18 @@ def listen(address: str) -> str:
     host, port = urlsplit(address).hostname or "", urlsplit(address).port
     host = host if is_local(host) else OPEN_TO_ALL
     return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+POLICY_COMMENT = """\
+# accept_query_words = true
+# The line above lets the hub send the texts of queries, whose words are compared with ids and released fields. Without it,
+# the silo gets codes only. docs/how-to/search.md describes all keys.
+"""
+
+HUB_COMMENT = """\
+# share_words = true
+# The line above lets silos whose policies accept it compare the words of a text, if the one who asks allows it, too.
+"""
 
 
 @dataclass(frozen=True)
@@ -150,9 +162,9 @@ def _write_silo(common: _Members, folder: Path, silo: str, hub: str) -> str:
     run = common.run
     _copy_run(run, folder / "run")
     policy, index = run.folder / POLICIES / f"{silo}.toml", run.index_folder / silo
-    if policy.exists():
-        (folder / "run" / POLICIES).mkdir()
-        shutil.copy(policy, folder / "run" / POLICIES)
+    (folder / "run" / POLICIES).mkdir()
+    written = read_text(policy) if policy.exists() else ""
+    write_text(folder / "run" / POLICIES / f"{silo}.toml", f"{POLICY_COMMENT}{written}")
     if index.is_dir():
         shutil.copytree(index, folder / "run" / "index" / silo)
         make_private(folder / "run" / "index" / silo)  # one of an earlier version is open
@@ -183,7 +195,7 @@ def _write_hub(common: _Members, root: Path, subjects: dict[str, str], sealing: 
         "nats": {"listen": listen(common.server), **{key: f"../{NATS}/{file}" for key, file in files.items()}},
     }
     file = {"federation": common.federation, "run": "run"}
-    _write_toml(folder / "hub.toml", f"The hub of the federation {common.federation}", file | tables)
+    _write_toml(folder / "hub.toml", f"The hub of the federation {common.federation}", file | tables, HUB_COMMENT)
     config = server_config(read_config(folder / "hub.toml", HubConfig), beside=folder / ".." / NATS)
     write_text(root / NATS / "nats.conf", config)
 
@@ -195,8 +207,8 @@ def _copy_run(run: Run, folder: Path) -> None:
             shutil.copy(run.folder / name, folder / name)
 
 
-def _write_toml(path: Path, title: str, tables: dict[str, Any]) -> None:
-    write_text(path, f"# {title}. docs/how-to/deploy.md describes all keys.\n\n{to_toml(tables)}")
+def _write_toml(path: Path, title: str, tables: dict[str, Any], comment: str = "") -> None:
+    write_text(path, f"# {title}. docs/how-to/deploy.md describes all keys.\n{comment}\n{to_toml(tables)}")
 
 
 def commands(folder: Path, silos: Iterable[str]) -> list[str]:

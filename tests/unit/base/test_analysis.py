@@ -5,6 +5,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from silohash.base.analysis import (
     UNICODE,
@@ -199,3 +201,17 @@ def test_threads_find_the_same_stems():
 def test_does_not_import_torch():
     code = "import sys; from silohash.base.analysis import *; analyze('les écoles', Analysis(languages=('fr',))); "
     subprocess.run([sys.executable, "-c", f"{code}sys.exit('torch' in sys.modules)"], check=True)
+
+
+@pytest.mark.parametrize("analysis", [WORDS, UNICODE, Analysis(languages=("tr", "th", "en"))], ids=str)
+@given(
+    text=st.text(
+        st.sampled_from("aThe nS's’·ßIİı\u0301\u00ad\u200b\u2028\u3000\x1c\t\n\u00a8\u00a0\u037a船红กา가9-"),
+        max_size=40,
+    )
+    | st.text(max_size=30)
+)
+def test_the_parts_of_a_text_have_the_terms_of_the_whole(analysis, text):
+    words = words_of(text, analysis)
+    kept = [word for word in words if word not in stop_words(analysis)]
+    assert analyze(text, analysis) == tuple(term_of(word, analysis) for word in kept or words)

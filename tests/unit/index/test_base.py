@@ -32,7 +32,7 @@ MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
     [
         ({"modality": "sound"}, 'unknown modality "sound"'),
         ({"bits": 7}, "code length 7"),
-        ({"format_version": FORMAT_VERSION + 1}, "format version 3"),
+        ({"format_version": FORMAT_VERSION + 1}, f"format version {FORMAT_VERSION + 1}"),
     ],
 )
 def test_manifests_that_are_refused(value, message):

@@ -1,22 +1,27 @@
-"""The nearest items over two modalities equal those of a plain scan, ties included; the best of them by scores."""
+"""The nearest items over two modalities equal those of a plain scan, ties included; the best of them by scores; items with
+the words of a query, and nothing of what is not released."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from silohash.base.analysis import Analysis
 from silohash.base.errors import NotFinite, UserError
-from silohash.index.base import IndexManifest
+from silohash.index.base import FIELDS, IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.merge import merge
-from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
-from silohash.search.order import tie_order
+from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, matches_of, nearest_items
+from silohash.search.node import SiloNode
+from silohash.search.order import ALL_WORDS, BY_CODE, EXACT, tie_order
 from silohash.search.policy import CONTENT_REFUSED, Policy
-from tests.silos import ask, made_up_codes, made_up_node, query_of
+from tests.silos import MODEL, ask, made_up_codes, made_up_node, query_of
 
 BITS = 8
 KEY = b"key"
@@ -270,3 +275,92 @@ def test_a_silo_without_the_regions_of_its_items_answers_by_codes(north):
     assert hits.scores is None
     assert hits.ids == north.answer(asked(nodes=None)).ids
     assert hits.limited_silos["north"].startswith("It compared codes only. The regions of its items are not stored")
+
+
+CAPTIONS = {"a-1": "two boats at sea", "b": "Boats", "c": "the sea", "d": "a lamp"}
+FAR = np.array([[0], [1], [3], [0xFFFF]], np.uint16)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    manifest = IndexManifest(MODEL, 16, "image", silo="north", analysis=Analysis(languages=("en",)))
+    with Store.create(tmp_path / "image.sqlite", manifest) as created:
+        payloads = [json.dumps({"caption": text, "labels": ["thing"]}) for text in CAPTIONS.values()]
+        created.add([*CAPTIONS], FAR, payloads)
+        yield created
+
+
+def matching(store, text, fields=FIELDS, approved=None):
+    matches = matches_of(LoadedIndex("north", store, "flat"), text, fields, approved)
+    names = store.item_ids(matches.keys)
+    return {name: (tier, bin(words)) for name, tier, words in zip(names, matches.tiers, matches.matched, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("boat", {"a-1": (ALL_WORDS, "0b1"), "b": (EXACT, "0b1")}),
+        ("the boats sea", {"a-1": (ALL_WORDS, "0b110"), "b": (BY_CODE, "0b10"), "c": (BY_CODE, "0b100")}),
+        ("sea boat boats", {"a-1": (ALL_WORDS, "0b11"), "b": (BY_CODE, "0b10"), "c": (BY_CODE, "0b1")}),
+        (" a-1 ", {"a-1": (EXACT, "0b10")}),
+        ("nothing", {}),
+        ("?!", {}),
+        (
+            "thing lamp",
+            {"a-1": (BY_CODE, "0b1"), "b": (BY_CODE, "0b1"), "c": (BY_CODE, "0b1"), "d": (ALL_WORDS, "0b11")},
+        ),
+    ],
+)
+def test_tiers_and_words(store, text, expected):
+    assert matching(store, text) == expected
+
+
+def test_many_words(store):
+    assert matching(store, "lamp " + " ".join(f"x{number}" for number in range(40)) + " sea") == {"d": (BY_CODE, "0b1")}
+
+
+def test_words_of_fields_that_are_not_released_and_of_items_that_are_not_approved_do_not_match(store):
+    assert matching(store, "a lamp", ("labels",)) == {}
+    assert matching(store, "boats", FIELDS, {"b", "c"}) == {"b": (EXACT, "0b1")}
+    assert matching(store, "a-1", FIELDS, frozenset()) == {}
+
+
+def test_words_of_removed_items_do_not_match(store):
+    store.remove(["b"])
+    assert matching(store, "boats") == {"a-1": (ALL_WORDS, "0b1")}
+    store.add(["a-1"], FAR[:1], [json.dumps({"caption": "a kite"})])
+    assert matching(store, "boats") == {}
+    assert matching(store, "kite") == {"a-1": (EXACT, "0b1")}
+
+
+def worded(text, **options):
+    return Query(words=FAR[0], bits=16, model_digest=MODEL, target="image", source="text", own_text=text, **options)
+
+
+def test_an_item_with_the_words_is_found_however_far_its_code(store):
+    node = SiloNode("north", {"image": store})
+    hits = node.answer(worded("lamp", k=2))
+    assert (hits.ids, hits.distances, hits.tiers, hits.left_out) == (("d", "a-1"), (16, 0), (EXACT, BY_CODE), {})
+    assert node.answer(worded("lamp", k=2, radius_bits=15)).ids == ("a-1", "b"), "a filter stays a filter"
+
+
+def test_an_answer_does_not_depend_on_what_is_not_released(store, tmp_path):
+    """The node is the same but for a caption and an item, neither of which it may release."""
+    with Store.create(tmp_path / "other.sqlite", store.manifest) as other:
+        payloads = [json.dumps({"caption": "unlike", "labels": ["thing"]})] * 4
+        other.add([*CAPTIONS], FAR, payloads)
+        (tmp_path / "approved.txt").write_text("a-1\nb\nc\n")
+        policy = Policy(fields=("labels",), approve=tmp_path / "approved.txt")
+        nodes = [SiloNode("north", {"image": each}, policy) for each in (store, other)]
+        for text in ("a lamp", "two boats at sea", "lamp", "sea", "d", "thing"):
+            for k in (1, 2, 4):
+                assert nodes[0].answer(worded(text, k=k)) == nodes[1].answer(worded(text, k=k)), (text, k)
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_words_from_another_machine_are_only_compared_if_the_policy_accepts_them(store, accepts):
+    node = SiloNode("north", {"image": store}, Policy(accept_query_words=accepts))
+    sent = replace(worded("lamp", k=1), own_text=None, text="lamp")
+    hits = node.answer(sent)
+    assert (hits.ids, hits.tiers) == ((("d",), (EXACT,)) if accepts else (("a-1",), None))
+    assert node.status().accepts_words is accepts

@@ -10,15 +10,22 @@ import pytest
 from silohash.index.codes import pack, unpack
 from silohash.index.digests import PERSON
 from silohash.search.order import (
+    ALL_WORDS,
+    BY_CODE,
     COSINE_STEPS,
+    EXACT,
     expected_sums,
     first_places,
     keyed_order,
     magnitude_sums,
+    matched_words,
     output_cosines,
+    packed_places,
+    place_in_tier,
     possible_first,
     question_key,
     tie_order,
+    tier_of,
     window_of,
 )
 
@@ -114,3 +121,20 @@ def test_first_places_are_those_of_a_plain_sort(k):
     hashes = keyed_order(digests, b"key").tolist()
     plain = sorted(range(30), key=lambda row: (places[row], hashes[row]))[:k]
     assert first_places(places, digests, b"key", k).tolist() == plain
+
+
+def test_the_words_of_a_hit_as_they_were_typed():
+    assert matched_words("The BOATS, at sea!", 0b1010) == ("boats", "sea")
+
+
+@pytest.mark.parametrize("tier", [EXACT, ALL_WORDS, BY_CODE])
+def test_a_tier_and_a_place_are_one_number_in_order(tier):
+    assert tier_of(place_in_tier(tier, 0)) == tier_of(place_in_tier(tier, 256)) == tier
+    assert place_in_tier(tier, 256) < place_in_tier(tier + 1, 0)
+    assert place_in_tier(BY_CODE, 7) == 7
+
+
+def test_packed_places_are_in_the_order_of_their_parts():
+    parts = [(t, d, w, v) for t in (0, 1, 2) for d in (0, 256) for w in (2**31 - 1, 5, 0) for v in (0, 256 * 255)]
+    tiers, distances, words, values = (np.array(column) for column in zip(*parts, strict=True))
+    assert (np.diff(packed_places(distances, tiers, words, values)) > 0).all()

@@ -132,6 +132,7 @@ def test_a_policy_of_an_unknown_silo_is_refused(path):
         ({"approve": 7}, WrongType, "7"),
         ({"approve": ""}, WrongType, None),
         ({"accept_query_content": "yes"}, WrongType, "yes"),
+        ({"accept_query_words": 1}, WrongType, "accept_query_words"),
         (
             {"accept_query_content": True, "distance_step_bits": 2},
             ConflictingOptions,

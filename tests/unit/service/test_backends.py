@@ -67,6 +67,8 @@ def local(folder: Path) -> Iterator[LocalBackend]:
 @pytest.fixture(scope="module")
 def bus(folder: Path) -> Iterator[BytesInThreads]:
     nodes = open_nodes(Run.open(folder).index_folder)
+    for node in nodes:
+        node.policy = replace(node.policy, accept_query_words=True)
     yield BytesInThreads.of(*nodes)
     for node in nodes:
         node.close()
@@ -74,18 +76,18 @@ def bus(folder: Path) -> Iterator[BytesInThreads]:
 
 @pytest.fixture
 def hub(folder: Path, bus: BytesInThreads) -> Iterator[HubBackend]:
-    backend = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
+    backend = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60, share_words=True)
     yield backend
     backend.close()
 
 
 def hub_with(folder: Path, bus: BytesInThreads, **responders: Any) -> HubBackend:
     changed = BytesInThreads({**bus.responders, **{name.replace("_", "-"): each for name, each in responders.items()}})
-    return HubBackend(Run.open(folder), bus.responders, WireBus(changed), deadline_seconds=60)
+    return HubBackend(Run.open(folder), bus.responders, WireBus(changed), deadline_seconds=60, share_words=True)
 
 
 def search(backend: Any, **request: Any) -> Hits:
-    return asyncio.run(backend.search(SearchRequest(**request)))
+    return asyncio.run(backend.search(SearchRequest(**{"share_words": True, **request})))
 
 
 def same(first: Hits, second: Hits) -> bool:
@@ -952,3 +954,36 @@ def test_examples_have_the_paths_of_their_pictures(folder: Path, backend: LocalB
     without = LocalBackend(backend.run, [*backend.nodes.values()])
     without.folders = {}
     assert all(item.path is None for item in asyncio.run(without.status()).silos[0].examples)
+
+
+@pytest.mark.parametrize(("shares", "asks"), [(True, True), (True, False), (False, True)])
+def test_a_text_goes_to_silos_that_accept_it_if_the_hub_and_the_asker_allow_it(
+    folder: Path, shares: bool, asks: bool
+) -> None:
+    run, sent = Run.open(folder), dict[str, dict[str, Any]]()
+    nodes = {node.name: node for node in open_nodes(run.index_folder)}
+    accepting, *others = sorted(nodes)
+    nodes[accepting].policy = replace(nodes[accepting].policy, accept_query_words=True)
+    bus = BytesInThreads.of(*nodes.values())
+
+    def noting(silo: str) -> Any:
+        def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
+            request = json.loads(content)
+            if request["kind"] == "search":
+                sent[silo] = request
+            return bus.responders[silo](content, most_bytes, arrived)
+
+        return answer
+
+    noted = WireBus(BytesInThreads({silo: noting(silo) for silo in nodes}))
+    hub = HubBackend(run, nodes, noted, deadline_seconds=60, share_words=shares)
+    hits = search(hub, value="red square", k=50, share_words=asks)
+    hub.close()
+    allowed = shares and asks
+    assert {silo for silo, request in sent.items() if "text" in request} == ({accepting} if allowed else set())
+    assert not any("red" in str(request.get("own_text", "")) for request in sent.values())
+    assert hits.by_code_only == tuple(others if allowed else sorted(nodes))
+    assert {hit.silo for hit in hits if hit.matched} <= {accepting}
+    assert any(hit.matched for hit in hits) is allowed
+    for node in nodes.values():
+        node.close()

@@ -13,11 +13,13 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.analysis import UNICODE, WORDS, Analysis
 from silohash.base.errors import CannotEncode, UserError
 from silohash.base.types import Modality, Rows, Side
 from silohash.data.archive import Archive
 from silohash.features.base import Featurizer, Value
 from silohash.features.onnx_session import open_session, run_session
+from silohash.features.text import BagOfWords
 from silohash.features.vectors import vectors
 from silohash.index.codes import Codes, magnitudes_of, pack
 
@@ -61,6 +63,13 @@ class Encoder:
     digest: str
     label_sides: tuple[Side, ...] = ()
     label_free: str = ""
+
+    @property
+    def analysis(self) -> Analysis:
+        """The analysis of the words of items: the one for all scripts, with the languages of the model's texts if known."""
+        texts = self.featurizers.get("text")
+        read = texts.rule.analysis if isinstance(texts, BagOfWords) else UNICODE
+        return Analysis(languages=("en",) if read == WORDS else read.languages)
 
     def codes(self, archive: Archive, rows: Rows, modality: Modality) -> Codes:
         """Return the codes of some items of an archive as database items; each must have the modality.

@@ -126,6 +126,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         left_out={place: document["ties_at_cut"] for place in places[-1:] if document["ties_at_cut"]},
         missing_silos=document["missing_silos"],
         limited_silos=document["limited_silos"],
+        by_code_only=tuple(document.get("by_code_only", ())),
         model_digests=frozenset(document["model_digests"]),
         ranks=places if by_rank else None,
         probabilities=_column(found, "probability"),

@@ -307,7 +307,7 @@ def _batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _created(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
-    manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
+    manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo, analysis=encoder.analysis)
     outputs = read_index_config(index.parent.parent).outputs
     return Store.create(index / f"{modality}.sqlite", manifest, magnitudes=outputs)
 

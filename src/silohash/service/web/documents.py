@@ -45,6 +45,7 @@ class Options(BaseModel):
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
     deadline_seconds: float | None = Field(None, description=described("deadline_seconds"))
     bar: float | None = Field(None, ge=0, le=1, description=described("bar"))
+    share_words: bool = Field(False, description=described("share_words"))
 
     def options(self, asker: str) -> SearchOptions:
         """Return the options for a backend, with the name of the asker."""
@@ -158,6 +159,7 @@ class HitDocument(TypedDict):
     strength: Annotated[
         Strength | None, Field(description='How sure the hit is: "none" if it is not close; null if that is not known.')
     ]
+    matched: Annotated[tuple[str, ...], Field(description="Words of the query in its id or in a released field.")]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]
     labels: tuple[str, ...]
     preview: Annotated[
@@ -171,6 +173,7 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
     columns = zip(
         *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.found),
         *(hits.probabilities or none, hits.strengths or none),
+        hits.matched_words,
         map(shown_of, hits.payloads),
         strict=True,
     )
@@ -191,6 +194,7 @@ EXAMPLE_RESULTS: JsonDict = {
             "rank": None,
             "found_by": ["image"],
             **EXAMPLE_SURE,
+            "matched": [],
             **EXAMPLE_SHOWN,
         }
     ],
@@ -199,6 +203,7 @@ EXAMPLE_RESULTS: JsonDict = {
     "missing_silos": {"south": "It did not answer within 10 seconds."},
     "limited_silos": {},
     "nothing_close": False,
+    "by_code_only": ["north"],
     "ties_at_cut": 0,
     "unknown_words": [],
     "unread": None,
@@ -230,6 +235,7 @@ class ResultsDocument(BaseModel):
     missing_silos: dict[str, str] = Field(description="Silos that did not answer, with the reason.")
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
     nothing_close: bool = Field(description="Whether it is known that no hit is close to the query.")
+    by_code_only: list[str] = Field(description="Silos that did not compare the words of the text.")
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
@@ -246,6 +252,7 @@ class ResultsDocument(BaseModel):
             missing_silos=dict(hits.missing_silos),
             limited_silos=dict(hits.limited_silos),
             nothing_close=hits.nothing_close,
+            by_code_only=list(hits.by_code_only),
             ties_at_cut=hits.ties_at_cut,
             unknown_words=list(hits.unknown_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),

@@ -66,7 +66,7 @@ async def serve_hub(
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
-        backend = HubBackend(run, config.silos, silos, deadline_seconds=seconds)
+        backend = HubBackend(run, config.silos, silos, deadline_seconds=seconds, share_words=config.share_words)
         backend.deadline_limits = config.deadline_limits_seconds
         return backend
 
