@@ -196,6 +196,10 @@ class Query(SearchOptions):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
 
+    def text_to_match(self, accepts_words: bool) -> str | None:
+        """Return the text whose words are compared; None to compare codes only."""
+        return self.text if accepts_words and self.own_text is None else self.own_text
+
     def with_key(self, tie_key: bytes) -> Query:
         """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
         # `dataclasses.replace` would check all values again, for each query.

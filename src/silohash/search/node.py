@@ -381,7 +381,7 @@ class SiloNode:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
-        text = query.text if self.policy.accept_query_words and query.own_text is None else query.own_text
+        text = query.text_to_match(self.policy.accept_query_words)
         matches = matches_in(indexes, text, self._released, self.approved_ids)
         items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
@@ -398,7 +398,6 @@ class SiloNode:
             scores = None if scores is None else _taken(scores, kept)
         if query.previews:
             self._add_previews(ids, payloads)
-        limits = " ".join(reasons)
         return Hits(
             ids=tuple(ids),
             distances=tuple(items.distances_bits),
@@ -407,7 +406,7 @@ class SiloNode:
             found_by=items.found_by,
             order_values=items.order_values,
             left_out=left_out,
-            limited_silos={self.name: limits} if limits else {},
+            limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
             step_bits=step_bits,
