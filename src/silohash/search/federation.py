@@ -91,6 +91,15 @@ class Encoded:
     source: Source | None = None
     text: str | None = None
 
+    def texts(self, *, here: bool, sent: bool) -> dict[str, str | None]:
+        """Return the texts of the query to a silo, which is in this process, or on another machine and sent the text."""
+        short = None if self.text is None else self.text[:MOST_CHARACTERS]
+        return {"own_text": self.text if here else None, "text": short if sent else None}
+
+    def without_words(self, worded: Collection[str], *, here: bool) -> set[str]:
+        """Return the silos that do not compare the words of a text, because they are not sent it."""
+        return set() if here or self.text is None else {*self.codes} - {*worded}
+
 
 Encode: TypeAlias = Callable[[], Encoded]
 
@@ -339,7 +348,7 @@ class Federation:
         # Half of the time is left for the search, if a silo does not state whether it accepts more than a code.
         refusals = await self._refusals(encoded, deadline / 2)
         worded = await self._sent_words(encoded, options, deadline / 4)
-        by_code_only = () if self.silos_are_here or encoded.text is None else {*encoded.codes} - worded
+        by_code_only = encoded.without_words(worded, here=self.silos_are_here)
         judge = partial(
             Hits.judged, calibration=self._calibration(encoded, options), known=encoded.known, bar=options.bar
         )
@@ -364,8 +373,7 @@ class Federation:
                     magnitudes=code.magnitudes if encoded.source in MEASURED else None,
                     content=encoded.content if silo in scoring else None,
                     nodes=encoded.nodes.get(silo),
-                    own_text=encoded.text if self.silos_are_here else None,
-                    text=encoded.text[:MOST_CHARACTERS] if encoded.text and silo in worded else None,
+                    **encoded.texts(here=self.silos_are_here, sent=silo in worded),
                     **values,
                 )
             queries[silo] = distinct[which]

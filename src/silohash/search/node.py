@@ -392,7 +392,7 @@ class SiloNode:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
-        text = query.text if self.policy.accept_query_words and query.own_text is None else query.own_text
+        text = query.text_to_match(self.policy.accept_query_words)
         matches = matches_in(indexes, text, self._released, self.approved_ids)
         items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
@@ -413,7 +413,6 @@ class SiloNode:
         shown = items.shown(k)
         if query.previews:
             self._add_previews(taken(ids, shown), taken(payloads, shown))
-        limits = " ".join(reasons)
         return Hits(
             ids=tuple(ids),
             distances=tuple(items.distances_bits),
@@ -423,7 +422,7 @@ class SiloNode:
             order_values=items.order_values,
             cosines=items.cosines,
             left_out=left_out,
-            limited_silos={self.name: limits} if limits else {},
+            limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
             step_bits=step_bits,
