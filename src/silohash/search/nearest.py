@@ -29,6 +29,7 @@ from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.order import first_places, possible_first
+from silohash.search.policy import Policy
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -92,17 +93,18 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
 
 
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, radius_bits: int | None, *, step_bits: int, most: int
+    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, policy: Policy
 ) -> tuple[NearItems, dict[int, int]]:
-    """Return the items that a silo answers with: at least the k of `nearest_items`, and at most ``most``.
+    """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
     If outputs order items, they are those of the query's window, with their cosines. The window over all silos is among the
     windows of each. The other arguments and the result are as in `nearest_items`.
     """
-    window = min(query.window, most) if all(loaded.has_outputs for loaded in indexes.values()) else 0
-    items, left_out = nearest_items(indexes, query, max(k, window), radius_bits, step_bits=step_bits)
-    if not window or query.magnitudes is None:
-        return items, left_out
+    radius_bits = policy.radius_bits(query.radius_bits)
+    if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
+        return nearest_items(indexes, query, k, radius_bits, step_bits=policy.distance_step_bits)
+    window = min(query.window, policy.max_results)
+    items, left_out = nearest_items(indexes, query, max(k, window), radius_bits, step_bits=policy.distance_step_bits)
     cosines = np.zeros(len(items), np.int64)
     for modality, loaded in indexes.items():
         keys = np.array(items.keys[modality], np.int64)
