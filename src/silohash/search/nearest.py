@@ -93,14 +93,13 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
 
 
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, policy: Policy
+    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, policy: Policy, radius_bits: int | None
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
     If outputs order items, they are those of the query's window, with their cosines. The window over all silos is among the
     windows of each. The other arguments and the result are as in `nearest_items`.
     """
-    radius_bits = policy.radius_bits(query.radius_bits)
     if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
         return nearest_items(indexes, query, k, radius_bits, step_bits=policy.distance_step_bits)
     window = min(query.window, policy.max_results)

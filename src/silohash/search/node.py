@@ -388,7 +388,7 @@ class SiloNode:
         items, scores, refusal = self._scored(indexes, query, k) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            items, left_out = items_to_merge(indexes, query, k, self.policy)
+            items, left_out = items_to_merge(indexes, query, k, self.policy, self.policy.radius_bits(query.radius_bits))
         reasons = [*reasons, *refusal]
         if len(items) < k or k == self.policy.max_results:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
