@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -46,6 +47,7 @@ from silohash.search.order import (
     place_in_tier,
     possible_first,
 )
+from silohash.search.policy import Policy
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -193,22 +195,19 @@ def items_to_merge(
     indexes: Mapping[Modality, LoadedIndex],
     query: Query,
     k: int,
+    policy: Policy,
     radius_bits: int | None,
-    *,
-    step_bits: int,
-    most: int,
     matches: MatchesOf = None,
 ) -> tuple[NearItems, dict[int, int]]:
-    """Return the items that a silo answers with: at least the k of `nearest_items`, and at most ``most``.
+    """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
     If outputs order items, they are those of the query's window, with their cosines. The window over all silos is among the
     windows of each. The other arguments and the result are as in `nearest_items`.
     """
-    window = min(query.window, most) if all(loaded.has_outputs for loaded in indexes.values()) else 0
-    reach = max(k, window)
-    items, left_out = nearest_items(indexes, query, reach, radius_bits, step_bits=step_bits, matches=matches)
-    if not window or query.magnitudes is None:
-        return items, left_out
+    find = partial(nearest_items, radius_bits=radius_bits, step_bits=policy.distance_step_bits, matches=matches)
+    if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
+        return find(indexes, query, k)
+    items, left_out = find(indexes, query, max(k, min(query.window, policy.max_results)))
     cosines = np.zeros(len(items), np.int64)
     for modality, loaded in indexes.items():
         keys = np.array(items.keys[modality], np.int64)

@@ -33,7 +33,7 @@ from silohash.search.nearest import (
     nearest_items,
     taken,
 )
-from silohash.search.policy import CONTENT_REFUSED, SIMILAR_REFUSED, Approvals, Policy, Quota
+from silohash.search.policy import CONTENT_REFUSED, MEASURED, SIMILAR_REFUSED, Approvals, Policy, Quota
 from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
-
 
 ATTEMPTS = 3
 """Number of times a query is tried, if items are removed while it is answered."""
@@ -82,7 +81,7 @@ class SiloNode:
         self.policy = policy or Policy()
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
         self._ledger = ledger or (Ledger() if self.policy.needs_ledger else None)
-        self._released = frozenset(self.policy.fields)
+        self._released, self._outputs = frozenset(self.policy.fields), self.policy.orders_by_outputs
         self._alterations, self._refused_sources = self.policy.alterations, self.policy.refused_sources
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
         self._backend = backend
@@ -106,8 +105,9 @@ class SiloNode:
 
     def _index_of(self, store: Store, former: LoadedIndex | None = None) -> LoadedIndex:
         """Load the index of a store. The exceptions are those of `LoadedIndex`."""
-        outputs = self.policy.orders_by_outputs
-        return LoadedIndex(self.name, store, self._backend, prepared=self._prepared, outputs=outputs, former=former)
+        return LoadedIndex(
+            self.name, store, self._backend, prepared=self._prepared, outputs=self._outputs, former=former
+        )
 
     def warm_up(self) -> bool:
         """Run the loops of an index once, and return whether there was an index with items.
@@ -387,20 +387,17 @@ class SiloNode:
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
-        if not self.policy.orders_by_outputs_of(query.source):
+        if self._ignores_magnitudes(query):
             query = query.without_magnitudes()
         k = min(query.reach, self.policy.max_results)
-        radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
         text = query.text_to_match(self.policy.accept_query_words)
         matches = matches_in(indexes, text, self._released, self.approved_ids)
         items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            most = self.policy.max_results
-            items, left_out = items_to_merge(
-                indexes, query, k, radius_bits, step_bits=step_bits, most=most, matches=matches
-            )
+            radius_bits = self.policy.radius_bits(query.radius_bits)
+            items, left_out = items_to_merge(indexes, query, k, self.policy, radius_bits, matches)
         reasons = [*reasons, *refusal]
         if len(items) < k or k == self.policy.max_results:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
@@ -425,12 +422,16 @@ class SiloNode:
             limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
-            step_bits=step_bits,
+            step_bits=self.policy.distance_step_bits,
             edition=self._edition(indexes),
             alterations=self._alterations,
             tiers=items.tiers,
             matched=items.matched,
         )
+
+    def _ignores_magnitudes(self, query: Query) -> bool:
+        """Return whether a query has magnitudes that must not order items."""
+        return query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
 
     def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""

@@ -156,10 +156,6 @@ class Policy:
         """Whether outputs order items, and not codes alone. They would tell more than a limited answer may."""
         return self.alterations is None and self.max_near_queries is None
 
-    def orders_by_outputs_of(self, source: Source | None) -> bool:
-        """Return whether the outputs of a query that was made from a source order items."""
-        return self.orders_by_outputs and source in MEASURED
-
     @property
     def needs_ledger(self) -> bool:
         """Whether the silo needs a secret, or remembers queries (`silohash.search.ledger`)."""
