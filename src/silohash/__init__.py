@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from silohash.data.partitions.base import Partition
     from silohash.index.base import Neighbors
     from silohash.index.codes import Codes
-    from silohash.search.hits import Hit, Hits
+    from silohash.search.hits import Hits
+    from silohash.search.released import Hit
     from silohash.service.clients.search import Client, connect
 
 __version__ = "0.1.0"
@@ -58,7 +59,7 @@ _DEFINED_IN = {
     "Archive": "silohash.data.archive:Archive",
     "Client": "silohash.service.clients.search:Client",
     "Codes": "silohash.index.codes:Codes",
-    "Hit": "silohash.search.hits:Hit",
+    "Hit": "silohash.search.released:Hit",
     "Hits": "silohash.search.hits:Hits",
     "MethodCard": "silohash.base.types:MethodCard",
     "Neighbors": "silohash.index.base:Neighbors",

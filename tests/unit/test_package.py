@@ -87,7 +87,9 @@ def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
     missing = {name: path for name, path in used.items() if not found[name] & known}
     assert missing == {}
     needless = known - set().union(*found.values())
-    assert needless <= {"tensorboard", "onnxscript", "python-multipart", "httptools"}, "imported by other packages only"
+    by_name = {"snowballstemmer"}  # a module per language is imported when its name is known
+    others = {"tensorboard", "onnxscript", "python-multipart", "httptools"}
+    assert needless <= others | by_name, "imported by other packages only"
 
 
 def test_what_tests_and_benchmarks_import_is_declared() -> None:

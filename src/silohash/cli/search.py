@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from silohash.api.runs import TrainedRun
-    from silohash.search.hits import Hit, Hits
+    from silohash.search.hits import Hits
+    from silohash.search.released import Hit
 
 
 Previews = Annotated[bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")]

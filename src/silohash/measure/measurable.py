@@ -200,7 +200,11 @@ def remark_on_measures(archive: Archive, settings: EvaluateConfig) -> str:
 
 
 def check_measures(archive: Archive, names: Sequence[str]) -> None:
-    """Check that an archive has the labels that measures need which a user names in place of those of the config."""
+    """Check that an archive has the labels that measures need which a user names in place of those of the config.
+
+    Raises:
+        UserError: If one of them needs labels, and the archive does not have any.
+    """
     for measure in map(Measure.parse, names):
         if measure.by == "labels" and archive.labels is None:
             raise LabelsNeeded(
@@ -254,7 +258,11 @@ def _without_pairs(archive: Archive) -> str:
 
 
 def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
-    """Return the tasks whose modalities the model encodes, at least one."""
+    """Return the tasks whose modalities the model encodes, at least one.
+
+    Raises:
+        UserError: If the model cannot perform any of the tasks.
+    """
     found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
         raise ModalityNeeded(
@@ -265,7 +273,11 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
 
 
 def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequence[int]) -> tuple[Rows, Rows]:
-    """Return the rows of the queries and of the database items that figures count: with a label besides the ignored."""
+    """Return the rows of the queries and of the database items that figures count: with a label besides the ignored.
+
+    Raises:
+        UserError: If there are none.
+    """
     counted = np.full(len(archive), fill_value=True)
     if ignored:
         counted = np.asarray(np.delete(labels, ignored, axis=1).any(axis=1))
@@ -280,7 +292,11 @@ def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequ
 
 
 def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...]:
-    """Return the columns of the labels in ``ignore_labels``, all of which the archive must have."""
+    """Return the columns of the labels in ``ignore_labels``, all of which the archive must have.
+
+    Raises:
+        UserError: If the archive does not have one of the labels.
+    """
     places = {canonical(name): place for place, name in enumerate(archive.label_names)}
     for name in settings.ignore_labels:
         if canonical(name) not in places:

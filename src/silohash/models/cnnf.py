@@ -189,7 +189,11 @@ def build(about: Mapping[str, Any]) -> CNNF:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Return the published weights by their names in the network that `build` returns."""
+    """Return the published weights by their names in the network that `build` returns.
+
+    Raises:
+        UserError: If the file no longer exists, has changed since the settings were created, or is of another network.
+    """
     path = Path(about["source"])
     if not path.is_file() or digest_file(path) != about["digest"]:
         raise NetworkChanged(f"The weights in {path} changed while the run was prepared. Run the command again.")
@@ -204,6 +208,9 @@ def load_cnnf(
 
     The normalization ``lrn`` is that of `local_response`. The orientation ``legacy-port`` is for pictures whose width and
     height are swapped, as in some community data files. The default network to fill is a new one of full size.
+
+    Raises:
+        UserError: If the file is missing, damaged, incomplete, or of another network.
     """
     found = read_weights(path, orientation)
     filled = CNNF(lrn=lrn) if net is None else net
@@ -275,7 +282,11 @@ class _Struct:
         self.names: tuple[str, ...] = found.dtype.names
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Return a field, which must exist."""
+        """Return a field, which must exist.
+
+        Raises:
+            UserError: If there is no such field.
+        """
         if name not in self.names:
             raise MissingContent(f'{self.called} does not have a field "{name}" but: {", ".join(self.names)}. {HINT}')
         return np.asarray(self._value[name])

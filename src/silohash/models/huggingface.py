@@ -201,7 +201,11 @@ def build(about: Mapping[str, Any]) -> Backbone:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Return the published weights by their names in the network that `build` returns."""
+    """Return the published weights by their names in the network that `build` returns.
+
+    Raises:
+        UserError: If the folder no longer exists, or if its files have changed since the settings were created.
+    """
     modality: Modality = about["modality"]
     folder = find_model(about["source"], f"model.{modality}", download=False)
     if folder_digest(folder, modality) != about["digest"]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from silohash.search.bus import Arrived, Bus, Replies, ignored
-from silohash.search.hits import Reason, kind_of
+from silohash.search.reasons import Reason, kind_of
 from silohash.search.requests import Answer, Request, StatusRequest
 
 State: TypeAlias = Literal["closed", "open", "half_open"]

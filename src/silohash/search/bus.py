@@ -31,9 +31,10 @@ from silohash.base.cores import available_cores
 from silohash.base.errors import NotFound, UserError
 from silohash.base.types import modalities_of
 from silohash.index.server import time_limit
-from silohash.search.hits import Hits, Query, Reason
+from silohash.search.hits import Hits, Query
 from silohash.search.node import SiloNode
 from silohash.search.order import COSINE_STEPS
+from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
     Code,

@@ -30,9 +30,10 @@ from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.fields import MOST_CHARACTERS
-from silohash.search.hits import Hits, Query, Reason, SearchOptions
+from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.merge import ask
 from silohash.search.policy import MEASURED, Source
+from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
     Code,
@@ -91,7 +92,7 @@ class Encoded:
     source: Source | None = None
     text: str | None = None
 
-    def texts(self, *, here: bool, sent: bool) -> dict[str, str | None]:
+    def texts(self, *, here: bool, sent: bool) -> dict[str, Any]:
         """Return the texts of the query to a silo, which is in this process, or on another machine and sent the text."""
         short = None if self.text is None else self.text[:MOST_CHARACTERS]
         return {"own_text": self.text if here else None, "text": short if sent else None}
@@ -373,8 +374,7 @@ class Federation:
                     magnitudes=code.magnitudes if encoded.source in MEASURED else None,
                     content=encoded.content if silo in scoring else None,
                     nodes=encoded.nodes.get(silo),
-                    **encoded.texts(here=self.silos_are_here, sent=silo in worded),
-                    **values,
+                    **(encoded.texts(here=self.silos_are_here, sent=silo in worded) | values),
                 )
             queries[silo] = distinct[which]
         left = deadline if encoded.content is None and not worded else _left(end)

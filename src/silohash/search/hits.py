@@ -10,7 +10,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    Self,
     TypeAlias,
     get_args,
     get_type_hints,
@@ -50,7 +49,7 @@ from silohash.search.fields import (
 )
 from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
-from silohash.search.released import Released
+from silohash.search.released import Hit
 from silohash.search.table import as_html, as_text
 
 if TYPE_CHECKING:
@@ -236,30 +235,6 @@ class Query(SearchOptions):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Hit(Released):
-    """Describe one item of a result.
-
-    Attributes:
-        distance_bits: Hamming distance to the query; None if the silo does not release it.
-        score: Score of the item with the query, which orders the hits; None if their distances do.
-        rank: Rank of the item within its silo if silos use different models, only some of them score, or some release ranks
-            only; otherwise None.
-        found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
-        probability: Probability that the item is right, as held-back queries showed; None if that is not known.
-        strength: "strong", "likely" or "weak", or "none" if the item is not close; None if that is not known.
-        matched: The words of the query that the item has in its id or in a released field.
-    """
-
-    distance_bits: int | None
-    score: float | None = None
-    rank: int | None = None
-    found_by: tuple[Modality, ...] = ()
-    probability: float | None = None
-    strength: Strength | None = None
-    matched: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Hits:
     """Search results in order, with what they leave out. Results of one silo and of several silos have the same form.
 
@@ -441,10 +416,17 @@ class Hits:
             calibration: What a distance says about a hit; None if it is not known.
             known: Share of the query that the model knows, from 0 to 1.
             bar: Lowest probability of a hit that is close; None for the distance of the calibration.
+
+        A hit with all words of the query is strong, whatever its distance.
         """
         if calibration is None:
             return self
-        judged = [(None, None) if d is None else calibration.judged(d, known=known, bar=bar) for d in self.distances]
+        judged: list[tuple[float | None, Strength | None]] = [
+            (None, "strong" if tier < BY_CODE else None)
+            if distance is None or tier < BY_CODE
+            else calibration.judged(distance, known=known, bar=bar)
+            for distance, tier in zip(self.distances, self.in_tiers, strict=True)
+        ]
         return replace(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))
 
     @property
@@ -496,48 +478,6 @@ class Hits:
             strength=None if self.strengths is None else self.strengths[position],
             matched=self.matched_words[position],
         )
-
-
-MissingKind: TypeAlias = Literal[
-    "late", "skipped", "not_connected", "no_bus", "unknown", "invalid", "failed", "limited", "no_code", "refused",
-    "contradiction", "excluded", "flood", "overload",
-]  # fmt: skip
-"""Kinds of reasons for which a silo is missing from an answer.
-
-``late``: it did not answer before the deadline. ``skipped``: it missed earlier ones, and has not answered since.
-``not_connected``: it is not connected to the bus. ``no_bus``: the hub is not connected to the bus. ``unknown``: it is not
-part of the federation. ``invalid``: its answer cannot be used. ``failed``: an unexpected error. ``limited``: the asker has
-reached a limit of its policy. ``no_code``: the query has no code for its model. ``refused``: any other reason that the silo
-gave. ``contradiction``: its distances contradict each other. ``excluded``: an administrator of the hub has excluded it.
-``flood``: it sent more answers than it was asked for. ``overload``: reading its answers takes too much time.
-"""
-
-
-class Reason(str):
-    """The reason for which a silo is missing from an answer: a sentence for people, and its kind for metrics.
-
-    Attributes:
-        kind: Kind of the reason.
-    """
-
-    __slots__ = ("kind",)
-    kind: MissingKind
-
-    def __new__(cls, text: str, kind: MissingKind) -> Self:
-        """Return a text as a reason of a kind."""
-        reason = super().__new__(cls, text)
-        reason.kind = kind
-        return reason
-
-
-def kind_of(reason: str) -> MissingKind:
-    """Return the kind of a reason. A text without a kind was given by a silo.
-
-    Example:
-        >>> kind_of(Reason("It did not answer within 5 seconds.", "late")), kind_of("Its policy forbids it.")
-        ('late', 'refused')
-    """
-    return reason.kind if isinstance(reason, Reason) else "refused"
 
 
 def silent(silo: str, reason: str) -> Hits:

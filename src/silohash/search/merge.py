@@ -33,13 +33,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
-from silohash.search.hits import Hits, Query, Reason, silent
+from silohash.search.hits import Hits, Query, silent
 from silohash.search.order import BY_CODE, expected_sums, place_in_tier, question_key, sort_keys, tier_of
+from silohash.search.reasons import Reason
 from silohash.search.requests import Answer, Refusal
+
+T = TypeVar("T")
 
 WAITING = Reason("It has not answered yet.", "late")
 
@@ -72,15 +75,15 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         pools = _pools(parts)
         parts = [_ranked(part, pools) for part in parts]
     joined = _joined(parts, digests, by_rank=by_rank)
-    order, places = _order(joined, key, k), [] if joined.scores is not None else joined.places_in_tiers
+    order = _order(joined, key, k)
     # The cosines of silos' answers order nothing until all answers are merged (`by_cosine`).
-    joined = replace(joined, cosines=cosines)
+    told = replace(joined, cosines=cosines)
     if joined.scores is not None:
-        return joined.taken(order[:k], left_out={})
+        return told.taken(order[:k], left_out={})
     if by_rank:
         order = _by_score(order, scored)
-    last = places[order[k - 1]] if len(order) >= k else None
-    return joined.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
+    last = joined.places_in_tiers[order[k - 1]] if len(order) >= k else None
+    return told.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
 
 def _some_ranks_only(parts: Sequence[Hits]) -> bool:
@@ -214,8 +217,12 @@ def _order(joined: Hits, key: bytes, k: int) -> list[int]:
     # Ids are hashed for the order among equals, which hits beyond the place of the k-th do not need.
     cut = sorted(steps)[k - 1] if k < len(steps) else None
     near = [p for p, step in enumerate(steps) if cut is None or step <= cut]
-    columns = ([column[p] for p in near] for column in (steps, words, values, silos, ids))
-    return [p for _, p in sorted(zip(sort_keys(*columns, key), near, strict=True))]
+
+    def among(column: Sequence[T]) -> list[T]:
+        return [column[p] for p in near]
+
+    keys = sort_keys(among(steps), among(words), among(values), among(silos), among(ids), key)
+    return [p for _, p in sorted(zip(keys, near, strict=True))]
 
 
 def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int, int]:
@@ -303,10 +310,10 @@ def by_cosine(merged: Hits, window: int, k: int) -> Hits:
     known = replace(merged, cosines=tuple(cosines[p] if p in inside else None for p in range(len(merged))))
     first = known.taken([*range(worded), *order, *range(inside.stop, len(merged))], left_out=merged.left_out)
     if not 0 < k < inside.stop:
-        return first.taken(range(min(k, len(first))), left_out=first.left_out)
+        return first.taken([*range(min(k, len(first)))], left_out=first.left_out)
     places = first.places_in_tiers
     count = places[k:].count(places[k - 1]) + merged.left_out.get(places[k - 1], 0)
-    return first.taken(range(k), left_out={places[k - 1]: count} if count else {})
+    return first.taken([*range(k)], left_out={places[k - 1]: count} if count else {})
 
 
 def _with_order_values(hits: Hits, query: Query) -> Hits:

@@ -196,7 +196,6 @@ def items_to_merge(
     query: Query,
     k: int,
     policy: Policy,
-    radius_bits: int | None,
     matches: MatchesOf = None,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
@@ -204,7 +203,8 @@ def items_to_merge(
     If outputs order items, they are those of the query's window, with their cosines. The window over all silos is among the
     windows of each. The other arguments and the result are as in `nearest_items`.
     """
-    find = partial(nearest_items, radius_bits=radius_bits, step_bits=policy.distance_step_bits, matches=matches)
+    radius_bits, step_bits = policy.radius_bits(query.radius_bits), policy.distance_step_bits
+    find = partial(nearest_items, radius_bits=radius_bits, step_bits=step_bits, matches=matches)
     if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
         return find(indexes, query, k)
     items, left_out = find(indexes, query, max(k, min(query.window, policy.max_results)))

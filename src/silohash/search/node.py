@@ -19,21 +19,12 @@ from silohash.index.codes import word_count, word_type
 from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
-from silohash.search.hits import Hits, Query, Reason, silent
+from silohash.search import nearest
+from silohash.search.hits import Hits, Query, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import LoadedIndex, most_frequent
-from silohash.search.nearest import (
-    NO_KEY,
-    MatchesOf,
-    NearItems,
-    best_items,
-    candidates,
-    items_to_merge,
-    matches_in,
-    nearest_items,
-    taken,
-)
 from silohash.search.policy import CONTENT_REFUSED, MEASURED, SIMILAR_REFUSED, Approvals, Policy, Quota
+from silohash.search.reasons import Reason
 from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
 
 if TYPE_CHECKING:
@@ -392,12 +383,11 @@ class SiloNode:
         k = min(query.reach, self.policy.max_results)
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
         text = query.text_to_match(self.policy.accept_query_words)
-        matches = matches_in(indexes, text, self._released, self.approved_ids)
+        matches = nearest.matches_in(indexes, text, self._released, self.approved_ids)
         items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            radius_bits = self.policy.radius_bits(query.radius_bits)
-            items, left_out = items_to_merge(indexes, query, k, self.policy, radius_bits, matches)
+            items, left_out = nearest.items_to_merge(indexes, query, k, self.policy, matches)
         reasons = [*reasons, *refusal]
         if len(items) < k or k == self.policy.max_results:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
@@ -405,11 +395,11 @@ class SiloNode:
         kept = self._approved(ids)
         if len(kept) < len(ids):
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
-            items, ids, payloads = items.taken(kept), taken(ids, kept), taken(payloads, kept)
-            scores = None if scores is None else taken(scores, kept)
+            items, ids, payloads = items.taken(kept), nearest.taken(ids, kept), nearest.taken(payloads, kept)
+            scores = None if scores is None else nearest.taken(scores, kept)
         shown = items.shown(k)
         if query.previews:
-            self._add_previews(taken(ids, shown), taken(payloads, shown))
+            self._add_previews(nearest.taken(ids, shown), nearest.taken(payloads, shown))
         return Hits(
             ids=tuple(ids),
             distances=tuple(items.distances_bits),
@@ -439,8 +429,8 @@ class SiloNode:
         return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
-        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, matches: MatchesOf
-    ) -> tuple[NearItems | None, tuple[float, ...] | None, list[str]]:
+        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, matches: nearest.MatchesOf
+    ) -> tuple[nearest.NearItems | None, tuple[float, ...] | None, list[str]]:
         """Return the k items with the highest scores among the candidates, and their scores."""
         refusal = self._refusal_to_score(query)
         if refusal or self.matcher is None:
@@ -449,10 +439,10 @@ class SiloNode:
         if query.nodes is None and query.content is not None:
             query = replace(query, nodes=self.matcher.nodes(query.content, modality))
         try:
-            reach = candidates(self.matcher, query, modality, k)
+            reach = nearest.candidates(self.matcher, query, modality, k)
             radius_bits = self.policy.radius_bits(query.radius_bits)
-            items, _ = nearest_items(indexes, query, reach, radius_bits, matches=matches)
-            return *best_items(self.matcher, query, modality, items, k), []
+            items, _ = nearest.nearest_items(indexes, query, reach, radius_bits, matches=matches)
+            return *nearest.best_items(self.matcher, query, modality, items, k), []
         except UserError as error:
             if self._changed():
                 raise
@@ -477,15 +467,15 @@ class SiloNode:
         return [place for place, name in enumerate(ids) if name in approved]
 
     def _stored(
-        self, indexes: Mapping[Modality, LoadedIndex], items: NearItems
+        self, indexes: Mapping[Modality, LoadedIndex], items: nearest.NearItems
     ) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
         """Return the ids and payloads of items, from the first modality by which each was found."""
         ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
         missing: Sequence[int] = range(len(items))
         for modality, loaded in indexes.items():
             keys = items.keys[modality]
-            places = [place for place in missing if keys[place] != NO_KEY]
-            missing = [place for place in missing if keys[place] == NO_KEY]
+            places = [place for place in missing if keys[place] != nearest.NO_KEY]
+            missing = [place for place in missing if keys[place] == nearest.NO_KEY]
             for place, (name, payload) in zip(places, loaded.rows([keys[place] for place in places]), strict=True):
                 ids[place], payloads[place] = name, payload
         return ids, payloads

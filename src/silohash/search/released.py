@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from silohash.base.types import Modality
+from silohash.evaluate.calibration import Strength
 from silohash.index.preview import preview_content
 from silohash.search.fields import PAYLOAD, Text, Unsent
 
@@ -83,3 +85,27 @@ class Released:
         from silohash.data.pictures.formats import open_picture
 
         return open_picture(content)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Hit(Released):
+    """Describe one item of a result.
+
+    Attributes:
+        distance_bits: Hamming distance to the query; None if the silo does not release it.
+        score: Score of the item with the query, which orders the hits; None if their distances do.
+        rank: Rank of the item within its silo if silos use different models, only some of them score, or some release ranks
+            only; otherwise None.
+        found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+        probability: Probability that the item is right, as held-back queries showed; None if that is not known.
+        strength: "strong", "likely" or "weak", or "none" if the item is not close; None if that is not known.
+        matched: The words of the query that the item has in its id or in a released field.
+    """
+
+    distance_bits: int | None
+    score: float | None = None
+    rank: int | None = None
+    found_by: tuple[Modality, ...] = ()
+    probability: float | None = None
+    strength: Strength | None = None
+    matched: tuple[str, ...] = ()

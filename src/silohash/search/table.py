@@ -7,7 +7,7 @@ Asian wide character takes two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,8 @@ from rich.cells import cell_len, set_cell_size
 from silohash.base.visible import visible
 
 if TYPE_CHECKING:
-    from silohash.search.hits import Hit, Hits
+    from silohash.search.hits import Hits
+    from silohash.search.released import Hit
 
 TABLE_CELLS = 80
 """Width of a table, in cells of a terminal."""
@@ -87,16 +88,20 @@ def opening(hits: Hits) -> list[str]:
     return [NOTHING_CLOSE] if hits.nothing_close else []
 
 
+def _ties(hits: Hits) -> Iterator[str]:
+    """Yield a sentence if items at the place of the last hit are not shown."""
+    if count := hits.ties_at_cut:
+        last = f"rank {hits.places[-1]}" if not hits.comparable else f"{hits.places[-1]} bits"
+        last = "at the place of the last one" if hits.places[-1] < 0 else last
+        yield f"{count:,} more {'is' if count == 1 else 'are'} equally near ({last}). Increase k to see more."
+
+
 def notes(hits: Hits) -> list[str]:
     """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
     found = [_about_words(hits)] if hits.unknown_words else []
     if hits.unread is not None:
         found.append(str(hits.unread))
-    if hits.ties_at_cut:
-        last = f"rank {hits.places[-1]}" if not hits.comparable else f"{hits.places[-1]} bits"
-        last = "at the place of the last one" if hits.places[-1] < 0 else last
-        verb = "is" if hits.ties_at_cut == 1 else "are"
-        found.append(f"{hits.ties_at_cut:,} more {verb} equally near ({last}). Increase k to see more.")
+    found += _ties(hits)
     if hits.by_code_only:
         found.append(f"Searched by code only, without comparing words: {', '.join(hits.by_code_only)}.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]

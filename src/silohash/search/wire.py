@@ -45,8 +45,9 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
-from silohash.search.hits import Hits, Query, Reason
+from silohash.search.hits import Hits, Query
 from silohash.search.node import SiloNode
+from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
     Code,

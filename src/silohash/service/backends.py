@@ -32,8 +32,9 @@ from silohash.features.text import BagOfWords
 from silohash.run.folder import Run
 from silohash.search.bus import Bus, now
 from silohash.search.federation import Encode, Encoded, Federation
-from silohash.search.hits import Hits, SearchOptions, kind_of
+from silohash.search.hits import Hits, SearchOptions
 from silohash.search.policy import CONTENT_REFUSED
+from silohash.search.reasons import kind_of
 from silohash.search.requests import FederationStatus, Item, SearchRequest, SiloStatus
 from silohash.search.silos import RunSearch, open_nodes
 from silohash.service.config import HubConfig

@@ -19,7 +19,7 @@ from typing import Literal, TextIO, TypeAlias
 
 from silohash.base.errors import UserError
 from silohash.base.visible import visible_json
-from silohash.search.hits import MissingKind
+from silohash.search.reasons import MissingKind
 
 _log = logging.getLogger("silohash.service")
 

@@ -28,7 +28,8 @@ from prometheus_client.registry import Collector
 from silohash import __version__
 from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, NotFound, TimeOver, UserError
 from silohash.search.breaker import State
-from silohash.search.hits import Hits, Query, kind_of
+from silohash.search.hits import Hits, Query
+from silohash.search.reasons import kind_of
 from silohash.search.requests import CodeRequest, FederationStatus, Item, ItemRequest, SiloStatus, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.config import MetricsSettings, host_and_port

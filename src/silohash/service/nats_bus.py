@@ -30,7 +30,7 @@ from nats.errors import Error as NatsError
 
 from silohash.search.bus import Replies, late
 from silohash.search.checks import Observer
-from silohash.search.hits import Reason
+from silohash.search.reasons import Reason
 from silohash.search.wire import Reader, with_time_left
 from silohash.service.config import HubConfig
 from silohash.service.envelope import HubEnvelopes, Opener, RejectedError, bound_to

@@ -188,7 +188,11 @@ NODE_FEATURES = (RegionFeatures, WordSequences)
 
 
 def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig) -> None:
-    """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes."""
+    """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes.
+
+    Raises:
+        UserError: If it takes something else.
+    """
     name, scores = resolved.config.local.name, resolved.local.traits.scores_pairs
     for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:

@@ -17,7 +17,11 @@ from silohash.run.folder import Run, archive_of
 
 
 def staying(run: Run, silos: Collection[str]) -> list[str]:
-    """Return the names of a run's silos, here or on other machines, without some of them, which must be among them."""
+    """Return the names of a run's silos, here or on other machines, without some of them, which must be among them.
+
+    Raises:
+        UserError: If the run has no such silo.
+    """
     names = run.silo_names or tuple(dict.fromkeys(silo.silo for record in run.rounds() for silo in record.silos))
     if unknown := [name for name in silos if name not in names]:
         near = suggestion(unknown[0], names)

@@ -19,7 +19,8 @@ from silohash.base.files import read_json, write_json
 from silohash.cli import search
 from silohash.cli.search import CHUNK, SHOWN_PIXELS, graphics_of, picture_of, sequence, show_picture
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import Hit, Hits
+from silohash.search.hits import Hits
+from silohash.search.released import Hit
 from tests.runs import labels_of, silohash, train, views_of
 
 LABELS = ("red", "green")

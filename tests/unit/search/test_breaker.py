@@ -13,7 +13,8 @@ import pytest
 from silohash.search import breaker as module
 from silohash.search.breaker import SKIPPED, BreakerBus
 from silohash.search.bus import Arrived, Replies, ignored, late
-from silohash.search.hits import Hits, Query, Reason, kind_of
+from silohash.search.hits import Hits, Query
+from silohash.search.reasons import Reason, kind_of
 from silohash.search.requests import Answer, Refusal, Request, SiloStatus, StatusRequest
 
 QUERY = Query(words=np.zeros(1, np.uint16), bits=16, model_digest="m")

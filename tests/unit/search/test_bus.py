@@ -14,7 +14,8 @@ from silohash.base.errors import UserError
 from silohash.index.server import seconds_left
 from silohash.search import bus
 from silohash.search.bus import UNKNOWN, LocalBus, answers_to, flaw, late, now
-from silohash.search.hits import Hits, Query, kind_of, silent
+from silohash.search.hits import Hits, Query, silent
+from silohash.search.reasons import kind_of
 from silohash.search.requests import Code, CodeRequest, Item, ItemRequest, Refusal, SiloStatus, StatusRequest
 from tests.silos import made_up_codes, made_up_node
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,8 @@ from PIL import Image
 from silohash.base.errors import OutOfRange, UserError, WrongShape, WrongType
 from silohash.evaluate.calibration import Calibration
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import Hit, Hits, Query, Reason, SearchOptions, described, kind_of, silent
+from silohash.search.hits import Hits, Query, SearchOptions, described, silent
+from silohash.search.released import Hit
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
 HITS = Hits(
@@ -120,14 +120,6 @@ def test_pages_and_selections():
 def test_a_silent_silo_has_a_reason_and_no_hits():
     hits = silent("north", "closed")
     assert (len(hits), hits.ties_at_cut, hits.missing_silos) == (0, 0, {"north": "closed"})
-
-
-def test_a_reason_is_a_text_with_a_kind():
-    reason = Reason("It sleeps.", "late")
-    assert reason == "It sleeps."
-    assert json.dumps({"reason": reason}) == '{"reason": "It sleeps."}'
-    assert (kind_of(reason), kind_of("It sleeps.")) == ("late", "refused")
-    assert kind_of(silent("north", reason).missing_silos["north"]) == "late"
 
 
 def test_options_have_a_description_and_are_checked() -> None:

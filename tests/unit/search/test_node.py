@@ -16,11 +16,11 @@ from silohash.index.codes import from_bytes, pack, to_bytes
 from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
-from silohash.search.hits import kind_of
 from silohash.search.ledger import Ledger, noised
 from silohash.search.node import MOST_EXAMPLES, SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
+from silohash.search.reasons import kind_of
 from silohash.search.requests import Item
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 

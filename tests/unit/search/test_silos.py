@@ -270,7 +270,7 @@ class Models:
         self.digests = digests
         self.names = tuple(digests)
         self.personalized = len(digests) > 1
-        self.record = SimpleNamespace(spec=SimpleNamespace(scores_pairs=False))
+        self.record = SimpleNamespace(spec=SimpleNamespace(scores_pairs=False), calibration={})
 
     def deployed_by(self, silo: str) -> str:
         return silo if self.personalized else self.names[0]

@@ -17,8 +17,9 @@ from silohash.index.codes import pack
 from silohash.index.server import seconds_left
 from silohash.search import wire
 from silohash.search.fields import MOST_CAPTION, MOST_CHARACTERS, MOST_CONTENT_BYTES, MOST_LABELS, MOST_PREVIEW
-from silohash.search.hits import Hits, Query, kind_of, silent
+from silohash.search.hits import Hits, Query, silent
 from silohash.search.policy import Policy
+from silohash.search.reasons import kind_of
 from silohash.search.requests import (
     MOST_EXAMPLES,
     MOST_LABEL_CHARACTERS,

@@ -12,7 +12,7 @@ import pytest
 from nats.aio.client import Client, Server
 
 from silohash.search.bus import late
-from silohash.search.hits import kind_of
+from silohash.search.reasons import kind_of
 from silohash.service import nats_bus
 from silohash.service.envelope import OVERHEAD_BYTES
 from silohash.service.link import LONGEST_WAIT_SECONDS, Link, next_server, register, tls_context

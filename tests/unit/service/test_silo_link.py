@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from silohash.search.bus import late
-from silohash.search.hits import kind_of
+from silohash.search.reasons import kind_of
 from silohash.search.requests import Refusal
 from silohash.search.wire import MOST_ANSWER_BYTES, decode_answer
 from silohash.service import nats_bus

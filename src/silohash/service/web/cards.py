@@ -14,7 +14,8 @@ from itertools import chain, zip_longest
 from silohash.base.types import MODALITIES, Modality, Target
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
-from silohash.search.hits import Hit, Hits
+from silohash.search.hits import Hits
+from silohash.search.released import Hit
 from silohash.search.requests import FederationStatus, Item, SiloStatus
 from silohash.search.table import sureness
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm

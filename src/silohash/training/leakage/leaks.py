@@ -110,7 +110,11 @@ class Attacker:
 
     @cached_property
     def outside(self) -> Rows:
-        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities."""
+        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities.
+
+        Raises:
+            UserError: If there are too few of them.
+        """
         archive = self.run.archive
         rows = np.setdiff1d(archive.split("query"), archive.split("train"))
         for modality in self.run.model.featurizers:

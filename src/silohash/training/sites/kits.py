@@ -82,7 +82,11 @@ REFUSAL_SECONDS = 1.0
 
 
 def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
-    """Check the kit of a server, a silo, or whoever starts runs; other folders are refused."""
+    """Check the kit of a server, a silo, or whoever starts runs; other folders are refused.
+
+    Raises:
+        UserError: If the folder is not a kit.
+    """
     startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
     if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
         raise NotAKit(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")

@@ -54,7 +54,11 @@ fails. With these values, the bytes on their way arrive in time at 140 kB/s."""
 
 
 def command_of(kit: Path) -> list[str]:
-    """Return the command line of the process of a server's or a silo's kit, in which a server then stores its jobs."""
+    """Return the command line of the process of a server's or a silo's kit, in which a server then stores its jobs.
+
+    Raises:
+        UserError: If the folder is not the kit of a server or of a silo.
+    """
     startup = kit / STARTUP
     if (startup / SERVER_FILE).exists():
         place_storage(kit)
@@ -124,7 +128,11 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
 
 @contextmanager
 def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
-    """Run the process of a silo's kit beside the block; other folders are refused."""
+    """Run the process of a silo's kit beside the block; other folders are refused.
+
+    Raises:
+        UserError: If the folder is not the kit of the silo.
+    """
     settings = kit / LOCAL / SITE_FILE
     if not settings.exists() or read_site_settings(settings).silo != silo:
         raise NotAKit(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')

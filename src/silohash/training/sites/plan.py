@@ -62,7 +62,11 @@ def read_message(path: Path) -> Message:
 
 
 def check_version(version: str, sender: str) -> None:
-    """Check that whoever announced a run has the version of silohash that is installed here."""
+    """Check that whoever announced a run has the version of silohash that is installed here.
+
+    Raises:
+        UserError: If it has another one.
+    """
     if version != __version__:
         raise OtherVersion(
             f"silohash has the version {__version__} here, and {visible(version or 'none')} at {sender}. Install the same "
@@ -71,7 +75,11 @@ def check_version(version: str, sender: str) -> None:
 
 
 def check_digest(digest: str, config: RunConfig, sender: str) -> None:
-    """Check that the config of a run means the same here as at whoever announced it, with the same packages of methods."""
+    """Check that the config of a run means the same here as at whoever announced it, with the same packages of methods.
+
+    Raises:
+        UserError: If it does not, for example because packages that add methods differ.
+    """
     own = config.shared_digest()
     if digest != own:
         raise SilosDiffer(

@@ -35,7 +35,11 @@ class SiteSettings(BaseModel):
 
 
 def check_run_name(name: str) -> None:
-    """Check that a run can be stored under its name."""
+    """Check that a run can be stored under its name.
+
+    Raises:
+        UserError: If it cannot.
+    """
     if not RUN_NAME.fullmatch(name):
         raise InvalidName(
             f'A run in a federation cannot have the name "{name}". Use at most 64 letters, digits, - and _, and begin '

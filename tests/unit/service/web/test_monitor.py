@@ -14,7 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from silohash.base.errors import NotFound, Unavailable, UserError
-from silohash.search.hits import Reason, SearchOptions
+from silohash.search.hits import SearchOptions
+from silohash.search.reasons import Reason
 from silohash.search.requests import Code, SearchRequest
 from silohash.service.accounts import Accounts
 from silohash.service.logs import Record, recording, start_logging

@@ -105,7 +105,11 @@ class FedRidge(FederatedMethod):
         return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Store what the solution depends on beside the sums, and check that the towers can hold the solution."""
+        """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
+
+        Raises:
+            UserError: If a tower's hidden layer is too narrow, or its hash layer is not a linear map of the hidden layer.
+        """
         server = super().init_server(model, info)
         layers = hash_layers(server.params)
         if any(name.count(".") > 2 for name in layers):

@@ -108,7 +108,11 @@ class FedBiGNNs(FederatedMethod):
         }
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Return the mean score of the silos that have one, at least one."""
+        """Return the mean score of the silos that have one, at least one.
+
+        Raises:
+            UserError: If no silo of the round holds queries back.
+        """
         if not sums["scored_items"]:
             raise ValidationNeeded(
                 '"fedbignns" weights silos by their validation scores, but no silo of this round holds queries back. '

@@ -226,7 +226,11 @@ class FedUCH(FederatedMethod):
         )
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Check that the contrasted features have the same width and, if needed, are known before dropout."""
+        """Check that the contrasted features have the same width and, if needed, are known before dropout.
+
+        Raises:
+            UserError: If they do not, or if the model's features are not those of its towers before dropout.
+        """
         server = super().init_server(model, info)
         widths = feature_widths(server.params)
         contrasts = self.params.contrast_weight > 0 and self.params.representation != "logit"

@@ -248,7 +248,11 @@ class SePH(ClosedForm):
     traits = Traits(needs_labels=True, codes_comparable=False)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers whose hash layers see the similarities to anchors. Published networks are refused."""
+        """Build towers whose hash layers see the similarities to anchors. Published networks are refused.
+
+        Raises:
+            UserError: If a tower is a published network.
+        """
         towers: dict[Modality, TowerSpec] = {}
         for modality, tower in spec.towers.items():
             if tower.kind == "network":

@@ -128,7 +128,11 @@ def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[
 
 
 def check_divisor(name: str, value: int, width: int) -> None:
-    """Check that a parameter divides the width of the common space."""
+    """Check that a parameter divides the width of the common space.
+
+    Raises:
+        UserError: If it does not.
+    """
     if width % value:
         raise OutOfRange(f"local.{name} is {value}, which does not divide model.hidden = {width}. Choose a divisor.")
 
