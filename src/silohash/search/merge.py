@@ -219,6 +219,7 @@ def _order(joined: Hits, key: bytes, k: int) -> list[int]:
     near = [p for p, step in enumerate(steps) if cut is None or step <= cut]
 
     def among(column: Sequence[T]) -> list[T]:
+        """Return the values of the hits that may be among the first k."""
         return [column[p] for p in near]
 
     keys = sort_keys(among(steps), among(words), among(values), among(silos), among(ids), key)

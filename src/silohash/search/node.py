@@ -493,8 +493,7 @@ class SiloNode:
         if "preview" not in self.policy.fields:
             return
         # They are stored once, beside the first modality that the silo holds.
-        first = next(modality for modality in MODALITIES if modality in self._loaded)
-        previews = self._loaded[first].store.previews(ids)
+        previews = next(self._loaded[each] for each in MODALITIES if each in self._loaded).store.previews(ids)
         for name, payload in zip(ids, payloads, strict=True):
             if name in previews:
                 payload["preview"] = preview_url(previews[name])
