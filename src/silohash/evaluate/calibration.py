@@ -3,14 +3,12 @@
 Silos count the hits of their held-back queries by distance. The sums of these counts over silos give, per task, a
 probability for each distance, by isotonic regression, and the bar: the distance beyond which nothing is close.
 
-Source: B. Zadrozny, C. Elkan, "Transforming classifier scores into accurate multiclass probability estimates", KDD 2002;
-M. P. Naeini, G. Cooper, M. Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning", AAAI 2015.
+Source: B. Zadrozny, C. Elkan, "Transforming classifier scores into accurate multiclass probability estimates", KDD 2002.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
@@ -34,9 +32,6 @@ MOST_REFUSED = 0.05
 
 FEWEST_KNOWN = 0.5
 """Smallest share of a query that the model must know for hits to be close."""
-
-BINS = 10
-"""Number of equally wide bins of probabilities in a reliability diagram."""
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -134,35 +129,3 @@ def decreasing(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
             total, size = heavy + total, length + size
         pools.append((mean, total, size))
     return np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
-
-
-class ReliabilityBin(NamedTuple):
-    """The hits whose probabilities are in one bin: their mean probability, the share of right ones, and their number."""
-
-    predicted: float
-    observed: float
-    items: float
-
-
-def reliability(calibration: Calibration, counts: HitCounts) -> list[ReliabilityBin]:
-    """Return the reliability diagram of a calibration on the hits of other queries. Bins without hits are left out."""
-    predicted = np.array([calibration.probability(distance) for distance in range(len(counts.items))])
-    bins = np.minimum((predicted * BINS).astype(int), BINS - 1)
-    found = []
-    for number in range(BINS):
-        items = np.where(bins == number, counts.items, 0)
-        if total := float(items.sum()):
-            right = float(counts.right[bins == number].sum())
-            found.append(ReliabilityBin(float((predicted * items).sum()) / total, right / total, total))
-    return found
-
-
-def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the mean difference of predicted and observed shares, weighted by the numbers of hits; NaN without hits.
-
-    Example:
-        >>> expected_calibration_error([ReliabilityBin(0.9, 0.8, 30), ReliabilityBin(0.4, 0.4, 10)])
-        0.075
-    """
-    total = sum(each.items for each in bins)
-    return sum(abs(each.predicted - each.observed) * each.items for each in bins) / total if total else float("nan")

@@ -223,11 +223,7 @@ class Database:
         self.connection.execute("DROP TABLE IF EXISTS magnitudes")
 
     def append(
-        self,
-        keys: Keys,
-        packed: CodeBytes | None,
-        digests: Digests | None = None,
-        magnitudes: Magnitudes | None = None,
+        self, keys: Keys, packed: CodeBytes | None, digests: Digests | None = None, magnitudes: Magnitudes | None = None
     ) -> None:
         """Append a log entry: keys added with codes ``(n, bytes)``, or keys removed if ``packed`` is None.
 

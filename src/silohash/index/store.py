@@ -22,16 +22,7 @@ import numpy as np
 from silohash.base.errors import IndexDiffers, MixedKinds, UnknownItem
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
-from silohash.index.codes import (
-    CodeBytes,
-    Codes,
-    Magnitudes,
-    Words,
-    byte_count,
-    check_magnitudes,
-    from_bytes,
-    to_bytes,
-)
+from silohash.index.codes import CodeBytes, Codes, Magnitudes, Words, byte_count, check_magnitudes, from_bytes, to_bytes
 from silohash.index.config import installed_backend
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests

@@ -192,11 +192,7 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
 
 
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex],
-    query: Query,
-    k: int,
-    policy: Policy,
-    matches: MatchesOf = None,
+    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, policy: Policy, matches: MatchesOf = None
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
@@ -309,13 +305,7 @@ def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int |
 
 
 def _of_one_index(
-    name: Modality,
-    loaded: LoadedIndex,
-    keys: Keys,
-    distances: Distances,
-    query: Query,
-    k: int,
-    matches: MatchesOf,
+    name: Modality, loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query, k: int, matches: MatchesOf
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes of one modality, and the number of ties left out."""
     places, words, valued = _places(loaded, keys, distances, query, None if matches is None else matches[name])

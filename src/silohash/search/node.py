@@ -296,10 +296,7 @@ class SiloNode:
             if modality in (None, held) and loaded.store.has(name):
                 manifest = loaded.store.manifest
                 return Code(
-                    words=loaded.words(name),
-                    bits=manifest.bits,
-                    model_digest=manifest.model_digest,
-                    modality=held,
+                    words=loaded.words(name), bits=manifest.bits, model_digest=manifest.model_digest, modality=held
                 )
         what = "a code" if modality is None else f"the code of {'a picture' if modality == 'image' else 'a text'}"
         raise NotFound(f'The silo {self.name} does not have {what} for the item "{name}". Check its id.')

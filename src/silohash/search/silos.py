@@ -293,13 +293,7 @@ def _missing_files(
 
 
 def _node(
-    folder: Path,
-    files: Mapping[Modality, Path],
-    expected: Listing,
-    policy: Policy,
-    backend: Backend,
-    *,
-    prepared: bool,
+    folder: Path, files: Mapping[Modality, Path], expected: Listing, policy: Policy, backend: Backend, *, prepared: bool
 ) -> SiloNode:
     """Open the index files in the folder of a silo. An index that cannot be used has the reason."""
     unusable = _missing_files(folder.parent, folder.name, expected, files)

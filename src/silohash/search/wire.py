@@ -38,13 +38,7 @@ from silohash.base.forms import detail, fault
 from silohash.index.server import time_limit
 from silohash.search.bus import Arrived, Replies, answer_of, ignored
 from silohash.search.checks import Allowance, Distances, Observer, has_too_many_values
-from silohash.search.fields import (
-    MOST_CHARACTERS,
-    Sent,
-    Sometimes,
-    Text,
-    Unsent,
-)
+from silohash.search.fields import MOST_CHARACTERS, Sent, Sometimes, Text, Unsent
 from silohash.search.hits import Hits, Query
 from silohash.search.node import SiloNode
 from silohash.search.reasons import Reason

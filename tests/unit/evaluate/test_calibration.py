@@ -7,14 +7,10 @@ import pytest
 
 from silohash.evaluate import calibration as module
 from silohash.evaluate.calibration import (
-    BINS,
     Calibration,
     HitCounts,
-    ReliabilityBin,
     decreasing,
-    expected_calibration_error,
     hit_counts,
-    reliability,
 )
 from silohash.evaluate.ties import Histogram
 
@@ -102,17 +98,3 @@ def test_words_that_the_model_does_not_know_give_no_strength() -> None:
     assert learned.judged(0, known=0.49)[1] == "none"
     assert learned.judged(0, known=0.49, bar=0.0)[1] == "none"
     assert learned.judged(0, known=0.0) == (0.0, "none")
-
-
-def test_the_error_of_new_hits_is_their_distance_from_the_diagonal() -> None:
-    learned = Calibration((0.9, 0.9, 0.25), 1, 10)
-    bins = reliability(learned, counts_of([8, 4, 0], [10, 10, 5], [10, 0, 0]))
-    assert [each.items for each in bins] == [5, 20]
-    assert bins[1] == (pytest.approx(0.9), pytest.approx(0.6), 20)
-    assert expected_calibration_error(bins) == pytest.approx((0.25 * 5 + 0.3 * 20) / 25)
-    assert np.isnan(expected_calibration_error([]))
-
-
-def test_a_certain_hit_is_in_the_last_bin() -> None:
-    assert reliability(Calibration((1.0,), 0, 1), counts_of([3], [3], [1])) == [ReliabilityBin(1.0, 1.0, 3.0)]
-    assert len(reliability(Calibration((1.0, 0.0), 0, 1), counts_of([3, 0], [3, 3], [1, 0]))) <= BINS

@@ -276,9 +276,7 @@ BACKBONES: Mapping[str, PublishedBackbone] = {
         1710,
     ),
     "siglip": _of_both(
-        "SigLIP base, trained on pictures with mostly English texts of the web.",
-        "google/siglip-base-patch16-256",
-        814,
+        "SigLIP base, trained on pictures with mostly English texts of the web.", "google/siglip-base-patch16-256", 814
     ),
     "siglip2": _of_both(
         "SigLIP 2 base, trained on pictures with texts of the web in 109 languages.",

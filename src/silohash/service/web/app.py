@@ -46,11 +46,7 @@ class _Static(StaticFiles):
 
 
 def create_app(
-    backend: Backend,
-    *,
-    access: Access = everyone,
-    hosts: Iterable[str] = LOOPBACK,
-    metrics: Metrics | None = None,
+    backend: Backend, *, access: Access = everyone, hosts: Iterable[str] = LOOPBACK, metrics: Metrics | None = None
 ) -> FastAPI:
     """Return the application over a federation.
 
