@@ -115,7 +115,7 @@ def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path, share
     assert found["order"] == "score"
     assert {side for hit in found["hits"] for side in hit["found_by"]} == {"text"}
     alike = json.loads(silohash("search", run.folder, "A dog.", "--find", "text", "--json").out)
-    assert alike["order"] == "distance"
+    assert alike["order"] == "outputs"
     assert not any("score" in hit for hit in alike["hits"])
 
 

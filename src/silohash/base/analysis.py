@@ -201,9 +201,9 @@ def _evidence(text: str) -> dict[str, float]:
     scripts = Counter(script_of(word[0]) for word in words)
     if not scripts.keys() - {""}:
         return {}
-    if scripts["HIRAGANA"] or scripts["KATAKANA"]:
-        return {"ja": 1.0}
     script = max(scripts, key=lambda name: (scripts[name] if name else 0, name))
+    if script not in LATIN and (scripts["HIRAGANA"] or scripts["KATAKANA"]):
+        return {"ja": 1.0}
     able = [code for code, about in languages().items() if script in about.get("scripts", LATIN)]
     if len(able) == 1:
         return {able[0]: 1.0}

@@ -207,10 +207,6 @@ class Query(SearchOptions):
         """The largest number of hits in the answer of a silo."""
         return max(self.reach, self.window)
 
-    def text_to_match(self, accepts_words: bool) -> str | None:
-        """Return the text whose words are compared; None to compare codes only."""
-        return self.text if accepts_words and self.own_text is None else self.own_text
-
     def with_key(self, tie_key: bytes) -> Query:
         """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
         # `dataclasses.replace` would check all values again, for each query.

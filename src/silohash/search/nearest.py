@@ -86,17 +86,18 @@ class Matches:
         return tiers, matched
 
 
+Approved: TypeAlias = Callable[[], Collection[str] | None]
+"""Returns the ids of the items that may be released; None for all."""
+
 MatchesOf: TypeAlias = Mapping[Modality, Matches] | None
 """The matches in each index that is searched; None if the query does not have words."""
 
 
 def matches_in(
-    indexes: Mapping[Modality, LoadedIndex],
-    text: str | None,
-    fields: Collection[str],
-    approved: Callable[[], Collection[str] | None],
+    indexes: Mapping[Modality, LoadedIndex], query: Query, policy: Policy, fields: Collection[str], approved: Approved
 ) -> MatchesOf:
-    """Return what `matches_of` does for each index. ``approved`` is only called if there is a text."""
+    """Return what `matches_of` does for each index. ``approved`` is only called if there is a text to match."""
+    text = query.text if policy.accept_query_words and query.own_text is None else query.own_text
     if text is None:
         return None
     ids = approved()
@@ -192,15 +193,21 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
 
 
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, policy: Policy, matches: MatchesOf = None
+    indexes: Mapping[Modality, LoadedIndex],
+    query: Query,
+    k: int,
+    policy: Policy,
+    radius_bits: int | None,
+    fields: Collection[str],
+    approved: Approved,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
     If outputs order items, they are those of the query's window, with their cosines. The window over all silos is among the
-    windows of each. The other arguments and the result are as in `nearest_items`.
+    windows of each. ``fields`` and ``approved`` are as in `matches_in`, and the rest as in `nearest_items`.
     """
-    radius_bits, step_bits = policy.radius_bits(query.radius_bits), policy.distance_step_bits
-    find = partial(nearest_items, radius_bits=radius_bits, step_bits=step_bits, matches=matches)
+    matches = matches_in(indexes, query, policy, fields, approved)
+    find = partial(nearest_items, radius_bits=radius_bits, step_bits=policy.distance_step_bits, matches=matches)
     if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
         return find(indexes, query, k)
     items, left_out = find(indexes, query, max(k, min(query.window, policy.max_results)))

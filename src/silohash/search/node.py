@@ -379,12 +379,13 @@ class SiloNode:
             query = query.without_magnitudes()
         k = min(query.reach, self.policy.max_results)
         asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
-        text = query.text_to_match(self.policy.accept_query_words)
-        matches = nearest.matches_in(indexes, text, self._released, self.approved_ids)
-        items, scores, refusal = self._scored(indexes, query, k, matches) if asks_for_scores else (None, None, [])
+        items, scores, refusal = self._scored(indexes, query, k) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            items, left_out = nearest.items_to_merge(indexes, query, k, self.policy, matches)
+            radius_bits = self.policy.radius_bits(query.radius_bits)
+            items, left_out = nearest.items_to_merge(
+                indexes, query, k, self.policy, radius_bits, self._released, self.approved_ids
+            )
         reasons = [*reasons, *refusal]
         if len(items) < k or k == self.policy.max_results:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
@@ -426,7 +427,7 @@ class SiloNode:
         return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
-        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, matches: nearest.MatchesOf
+        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int
     ) -> tuple[nearest.NearItems | None, tuple[float, ...] | None, list[str]]:
         """Return the k items with the highest scores among the candidates, and their scores."""
         refusal = self._refusal_to_score(query)
@@ -438,6 +439,7 @@ class SiloNode:
         try:
             reach = nearest.candidates(self.matcher, query, modality, k)
             radius_bits = self.policy.radius_bits(query.radius_bits)
+            matches = nearest.matches_in(indexes, query, self.policy, self._released, self.approved_ids)
             items, _ = nearest.nearest_items(indexes, query, reach, radius_bits, matches=matches)
             return *nearest.best_items(self.matcher, query, modality, items, k), []
         except UserError as error:

@@ -106,7 +106,19 @@ def test_backends_give_the_same_hits(run: Path) -> None:
 @pytest.mark.parametrize("find", ["item", "image", "text"])
 def test_previews_are_printed_on_request(run: Path, find: str) -> None:
     without = silohash("search", run, "red square", "--find", find, "--json").document()["hits"]
-    fields = {"id", "silo", "distance_bits", "probability", "strength", "found_by", "caption", "labels", "file", "path"}
+    fields = {
+        "id",
+        "silo",
+        "distance_bits",
+        "probability",
+        "strength",
+        "found_by",
+        "matched",
+        "caption",
+        "labels",
+        "file",
+        "path",
+    }
     assert all(set(hit) == fields for hit in without)
     hits = silohash("search", run, "red square", "--find", find, "--json", "--previews").document()["hits"]
     assert all(hit["preview"].startswith("data:image/jpeg;base64,") for hit in hits)
@@ -167,7 +179,7 @@ def test_an_answer_tells_how_sure_it_is(run: Path) -> None:
     unknown = silohash("search", run, "red zebra submarine", "--find", "image", "--json").document()
     assert unknown["nothing_close"]
     assert {hit["strength"] for hit in unknown["hits"]} == {"none"}
-    far = silohash("search", run, "red square", "--find", "image", "--bar", 0.95)
+    far = silohash("search", run, "blue red square", "--find", "image", "--bar", 0.95)
     assert far.err.startswith("Nothing close")
     unlearned = silohash("search", run, "red square", "--find", "text", "--json").document()["hits"]
     assert {(hit["strength"], hit["probability"]) for hit in unlearned} == {(None, None)}
@@ -179,7 +191,7 @@ def test_a_policy_limits_what_is_printed(run: Path) -> None:
     for silo in ("silo-1", "silo-2"):
         (run / "policies" / f"{silo}.toml").write_text('max_results = 1\nfields = ["labels"]\n', encoding="utf-8")
     said = silohash("search", run, "red square", "--json", "--previews")
-    fields = {"id", "silo", "distance_bits", "probability", "strength", "found_by", "labels", "path"}
+    fields = {"id", "silo", "distance_bits", "probability", "strength", "found_by", "matched", "labels", "path"}
     assert [set(hit) for hit in said.document()["hits"]] == [fields] * 2
     assert [hit["path"] for hit in said.document()["hits"]] == [None, None]
     assert "results to 1 per query" in said.document()["limited_silos"]["silo-1"]

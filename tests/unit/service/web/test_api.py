@@ -61,6 +61,7 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
         "found_by": ["image", "text"],
         "probability": None,
         "strength": None,
+        "matched": [],
         "caption": "red shape 2",
         "labels": ["red", "shape"],
         "preview": backend.payload("item-2")["preview"],

@@ -56,7 +56,7 @@ def test_bytes_that_cannot_be_decoded() -> None:
 
 def test_the_parameters_that_exist_are_named() -> None:
     found = message("GET", SEARCH, params={"text": "a", "foo": "1"})
-    names = "find, k, offset, radius_bits, label, silo, previews, deadline_seconds, text"
+    names = "find, k, offset, radius_bits, label, silo, previews, deadline_seconds, bar, share_words, text"
     assert found == f'The request is not valid. There is no parameter "foo". Choose from: {names}.'
     assert 'There is no parameter "text". Choose from: ' in message("POST", f"{SEARCH}/picture", params={"text": "a"})
     body = {"text": "a", "foo": 1, "code": {"hex": "00", "bits": 8, "model_digest": "m", "bar": 1}}

@@ -31,7 +31,7 @@ def test_fedcmr_summed_losses_make_silos_of_many_batches_look_bad() -> None:
     for reduction in ("mean", "sum"):
         method = FedCMR(FedCMRParams(loss_reduction=reduction))
         context = context_of(method.init_server(HashNet(model_spec(), BITS), INFO))
-        context.mean_loss, context.steps_taken = 0.5, {"image": 3, "text": 4}
+        context.means, context.steps_taken = {"loss": 0.5}, {"image": 3, "text": 4}
         method._remember(context)
         kept[reduction] = float(context.kept("loss")["value"])
     assert kept == {"mean": 0.5, "sum": pytest.approx(0.5 * 7)}
