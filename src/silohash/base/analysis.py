@@ -202,7 +202,7 @@ def _evidence(text: str) -> dict[str, float]:
     if not scripts.keys() - {""}:
         return {}
     script = max(scripts, key=lambda name: (scripts[name] if name else 0, name))
-    if script not in LATIN and (scripts["HIRAGANA"] or scripts["KATAKANA"]):
+    if script not in LATIN and scripts.keys() & {"HIRAGANA", "KATAKANA"}:
         return {"ja": 1.0}
     able = [code for code, about in languages().items() if script in about.get("scripts", LATIN)]
     if len(able) == 1:
