@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from silohash.base import seeds
 from silohash.base.errors import UserError
-from silohash.base.types import PAIR_TASKS, SIDES, Arrays, Rows, Side, Task, database_modalities, query_modality
+from silohash.base.types import PAIR_TASKS, SIDES, Rows, Side, Task, database_modalities, query_modality
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.device import choose_device
@@ -34,6 +35,8 @@ from silohash.training.held_back import counted, silo_counts, words_of
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import PrivateRound
 from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
+
+T = TypeVar("T")
 
 
 class Worker:
@@ -84,7 +87,7 @@ class Worker:
         if task.kind == "validate":
             return self._validate(context, validation)
         if task.kind == "calibrate":
-            sums = self._counts(context, validation)
+            sums = self._judged(silo_counts, context, validation)
             return SiloResult(task.silo, Message("counts", train.name, context.round, sums=sums))
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return SiloResult(task.silo, model)
@@ -108,34 +111,21 @@ class Worker:
         )  # fmt: skip
         return SiloResult(context.silo, message)
 
-    def _counts(self, context: SiloContext, validation: SiloData) -> Arrays:
+    def _judged(self, judge: Callable[..., T], context: SiloContext, validation: SiloData) -> T:
+        """Return what a function of codes says about the held-back items among those of the silo."""
         model = Adapted(self.model, self.federated.adapter, context.payload.extras)
         database, queries = self.prepared.judged(context.silo, (context.data, validation))
-        return silo_counts(
-            model,
-            database,
-            queries,
-            self.config.local.bits,
-            with_labels=self.local.traits.label_sides,
-            ignore=self.prepared.ignored_labels,
-        )
+        sides, ignored = self.local.traits.label_sides, self.prepared.ignored_labels
+        return judge(model, database, queries, self.config.local.bits, with_labels=sides, ignore=ignored)
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
-        model = Adapted(self.model, self.federated.adapter, context.payload.extras)
         pictures = self.prepared.pictures(context.silo)
         if pictures is not None and self.local.traits.scores_pairs:
             return match_score(self.model, validation, pictures)
         if pictures is not None:
+            model = Adapted(self.model, self.federated.adapter, context.payload.extras)
             return pair_score(model, validation, pictures, self.config.local.bits, self.local.traits.label_sides)
-        database, queries = self.prepared.judged(context.silo, (context.data, validation))
-        return validation_score(
-            model,
-            database,
-            queries,
-            self.config.local.bits,
-            with_labels=self.local.traits.label_sides,
-            ignore=self.prepared.ignored_labels,
-        )
+        return self._judged(validation_score, context, validation)
 
 
 def validation_score(
