@@ -117,8 +117,8 @@ def decreasing(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
     This is isotonic regression, by pooling adjacent violators.
 
     Example:
-        >>> decreasing(np.array([0.9, 0.2, 0.4]), np.array([1.0, 1.0, 3.0])).tolist()
-        [0.9, 0.35, 0.35]
+        >>> decreasing(np.array([0.9, 0.25, 0.5]), np.array([1.0, 1.0, 3.0])).tolist()
+        [0.9, 0.4375, 0.4375]
     """
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
