@@ -132,7 +132,7 @@ def _about_words(hits: Hits) -> str:
     words = ", ".join(named) + (f" and {more:,} more words" if more else "")
     are = "is" if len(hits.unknown_words) == 1 else "are"
     rest = "only items with all words of the text were found" if hits.order == "words" else "searched with the rest"
-    return f"{words} {are} unknown to this model; {rest}."
+    return f"{words} {are} unknown to this model{f'; {rest}' if hits else ''}."
 
 
 def as_text(hits: Hits) -> str:
