@@ -100,7 +100,6 @@ def revoke(
 
 
 def _opened(config: Path) -> Accounts:
-    """Return the accounts beside the config of a hub."""
     from silohash.service.accounts import FILE, Accounts
 
     if not config.is_file():

@@ -210,7 +210,6 @@ def _print_outcomes(outcomes: Sequence[StudyOutcome], folders: Sequence[Path], *
 
 
 def _document(outcome: StudyOutcome, out: Path) -> dict[str, Any]:
-    """Return the JSON document of a study."""
     runs = [
         {
             "choices": dict(run.choices),

@@ -124,12 +124,8 @@ class PgvectorIndex(ServerIndex):
         """Build the approximate index if there is one, and update the server's statistics."""
         with self._connected(None) as connection:
             if not self.exact:
-                index = sql.Identifier(f"{self._name}_hnsw")
-                connection.execute(
-                    sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw (code bit_hamming_ops)").format(
-                        index, self._table
-                    )
-                )
+                creation = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw (code bit_hamming_ops)")
+                connection.execute(creation.format(sql.Identifier(f"{self._name}_hnsw"), self._table))
             connection.execute(self._sql("ANALYZE {}"))
 
     def _create(self, connection: psycopg.Connection[Any]) -> None:

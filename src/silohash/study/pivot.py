@@ -113,8 +113,6 @@ class ResultTable:
     Attributes:
         title: The study's title, and the choices that all cells share.
         name: Name of its files.
-        rows: One key per row.
-        columns: One key per column.
         cells: (row, column) -> cell.
         compared: The field whose values are ranked.
         notes: The sentences below the table.
