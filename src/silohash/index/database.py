@@ -241,10 +241,7 @@ class Database:
         self.head = replace(self.head, entries=entry)
 
     def digests(self) -> tuple[Keys, Digests]:
-        """Return the keys of items whose digests are stored, in ascending order, and the digests.
-
-        Items that were removed may be among them.
-        """
+        """Return the keys of items and their stored digests. See `Store.digests`."""
         keys, digests = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for _, run, content in self._stored("digests", DIGEST_BYTES):
             if content is not None:
@@ -253,9 +250,7 @@ class Database:
         return np.concatenate(keys), np.concatenate(digests)
 
     def magnitudes(self, after_entry: int = 0) -> tuple[Keys, Magnitudes]:
-        """Return the keys of items whose magnitudes are stored, in ascending order, and the magnitudes, ``(n, bits)``.
-
-        Items that were removed may be among them. Those of the entries up to ``after_entry`` are left out.
+        """Return the keys of items and their stored magnitudes, ``(n, bits)``. See `Store.magnitudes`.
 
         Raises:
             UserError: If some of them are damaged.

@@ -279,7 +279,9 @@ def received(
             replace(result.update, silo=result.silo), result.kept, tasks.state.server, tasks.federated,
             partial(tasks.reference, result.silo),
         )  # fmt: skip
-        receipts.append(_receipt(result, reason))
+        # The arrays of a result do not outlive the next one.
+        without = Message(result.update.kind, result.update.sender, result.update.round, counts=result.update.counts)
+        receipts.append(Receipt(replace(result, update=without, kept={}), result.update.size_bytes(), reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
             outliers.add(update)
@@ -287,13 +289,6 @@ def received(
                 settings.keep.add(result.silo, update)
             updates.add(update)
     return receipts, kept
-
-
-def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
-    """Return a result without its arrays, which do not outlive the next result."""
-    update = result.update
-    without = Message(update.kind, update.sender, update.round, counts=update.counts)
-    return Receipt(replace(result, update=without, kept={}), update.size_bytes(), rejected)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:

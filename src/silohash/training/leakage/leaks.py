@@ -83,14 +83,11 @@ def leak(attack: str, seen: str, found: Estimate, *, figure: str = "AUC", withou
 
 def protection(run: Run) -> str:
     """Return what protected the updates of a run, in words."""
-    exchange, last = run.config.exchange, run.rounds()[-1:]
-    words = []
-    for record in last:
-        if record.privacy is not None:
-            epsilon = "infinite" if record.privacy.epsilon is None else f"{record.privacy.epsilon:.3g}"
-            words.append(f"noise per {record.privacy.unit}, epsilon {epsilon}")
-    if exchange.compression is not None:
-        words.append(f"compression {exchange.compression.kind}")
+    compression, last = run.config.exchange.compression, run.rounds()[-1:]
+    released = [(one.privacy.unit, one.privacy.epsilon) for one in last if one.privacy is not None]
+    words = [f"noise per {unit}, epsilon {'infinite' if e is None else f'{e:.3g}'}" for unit, e in released]
+    if compression is not None:
+        words.append(f"compression {compression.kind}")
     return ", ".join(words) or "none"
 
 
