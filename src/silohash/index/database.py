@@ -36,6 +36,7 @@ from silohash.base.sqlite_files import (
     explaining_database_errors,
     primary_code,
     signature,
+    transaction,
 )
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, Magnitudes, byte_count
@@ -158,19 +159,16 @@ class Database:
     def change(self) -> Iterator[Head]:
         """Run a write transaction, which is applied as a whole or not at all. Yield the head before the change."""
         with self.explained():
-            # The lock is taken before the head is read, so that no other program can change the head in between.
-            self.connection.execute("BEGIN IMMEDIATE")
             try:
-                before = self.head = self._read_head()
-                yield before
-                write_head(self.connection, self.head)
-                self.connection.execute("COMMIT")
-                self._changes += 1
+                # The lock is taken before the head is read, so that no other program can change the head in between.
+                with transaction(self.connection):
+                    before = self.head = self._read_head()
+                    yield before
+                    write_head(self.connection, self.head)
             except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
                 self.head = self._read_head()
                 raise
+            self._changes += 1
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -40,7 +40,6 @@ class RoundSettings:
     """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        rounds: Total number of rounds.
         silos: Names of the silos, in order.
         fraction: Fraction of the silos that take part in each round.
         validate: Whether the silos score the model of every round on queries held back from training.
@@ -183,7 +182,6 @@ class Outcome:
     """The outcome of a round before its validation.
 
     Attributes:
-        state: The state after the round.
         receipts: One receipt per silo, in silo order. Silos that did not take part are rejected.
         remarks: A remark on each silo whose update looks faulty, and those of the robust rule.
         uplink_bytes: Number of bytes that silos sent beside their updates.

@@ -61,9 +61,7 @@ class Leak:
         attack: What the attacker guesses.
         seen: From what.
         figure: ``AUC``, or ``explained`` for the share of the variance that is reconstructed.
-        value: The figure.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
+        low: Lower end of its 95 % interval, as ``high`` is its upper end.
         without: The figure of an attacker who has seen nothing.
     """
 

@@ -73,8 +73,6 @@ class PrivateRound:
     the same message again, and one that is sent something else draws other noise.
 
     Attributes:
-        settings: The table ``[exchange.privacy]``.
-        key: The silo's secret.
         place: What else the noise depends on.
         round: Number of the round, from 0.
         drawn: Number of silos per round.
