@@ -226,8 +226,8 @@ class ResultsDocument(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESULTS]})
 
     order: str = Field(
-        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, or "rank" '
-        "if silos use different models or only some scored."
+        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, "rank" if '
+        'silos use different models or only some scored, or "words" if the model knows none of them.'
     )
     hits: list[HitDocument]
     silos_asked: int
