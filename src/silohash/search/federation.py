@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from silohash.base.errors import EmptyInput, NotFound, OutOfRange, Unavailable, UnknownWords, UserError
+from silohash.base.errors import (
+    ConflictingOptions,
+    EmptyInput,
+    NotFound,
+    OutOfRange,
+    Unavailable,
+    UnknownWords,
+    UserError,
+)
 from silohash.base.types import Modality, Target, Task
 from silohash.evaluate.calibration import Calibration
 from silohash.features.base import Featurizer
@@ -29,6 +37,7 @@ from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
+from silohash.search.composed import Composed, Parts, parsed_text
 from silohash.search.fields import MOST_CHARACTERS
 from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.merge import ask
@@ -72,12 +81,12 @@ class Encoded:
         unknown_words: Words of the query that do not occur in any training text.
         unread: The end of the query that the text model did not read; None if it read all of it.
         known: Share of the query that the model knows, from 0 to 1.
-        modality: What the query is, to know how sure hits are; None if that is not known.
+        modality: What the query is, to know how sure hits are; None if that is not known, as for a picture with words.
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
         source: What the codes were made from, as in `Query`.
-        text: The text of the query; None if it is not a text.
+        text: The text of the query as it was typed; None if it does not have one.
     """
 
     codes: Mapping[str, Code]
@@ -263,10 +272,22 @@ class Federation:
         check_silos(silos, self.silos)
         return tuple(silo for silo in self.silos if silos is None or silo in silos)
 
-    def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
+    def _encode(self, value: Value | Composed, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
         """Return a query with its code for each silo. It is encoded once per model."""
-        featurizer = self.run.model.featurizers.get(modality)
-        unknown = query_words(featurizer, value, self._captions)
+        parts, featurizer = Parts.of(value, modality), self.run.model.featurizers.get("text")
+        scores_pairs, single = self.run.model.record.spec.scores_pairs, parts.modality
+        if scores_pairs and single is None:
+            raise ConflictingOptions(
+                "The model scores pairs of a picture and a text, so it cannot search for both at once. Search for the picture "
+                "or for the words alone."
+            )
+        text = parts.values.get("text", "")
+        unknown = query_words(featurizer, text, self._captions, alone=single is not None)
+        known = (
+            featurizer.known_share(text)
+            if isinstance(featurizer, BagOfWords) and isinstance(text, str) and text
+            else 1.0
+        )
         codes: dict[str, Code] = {}
         missing: dict[str, str] = {}
         by_model: dict[str, Code] = {}
@@ -277,20 +298,18 @@ class Federation:
                 missing[silo] = Reason(str(error), "no_code")
                 continue
             if name not in by_model:
-                found = self._encoder(name).encode(value, modality)
+                found = parts.codes(self._encoder(name), with_text=known > 0)
                 magnitudes = None if found.magnitudes is None else found.magnitudes[0]
                 by_model[name] = Code(
                     words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
                 )
             codes[silo] = by_model[name]
-        source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
-        known = featurizer.known_share(value) if isinstance(featurizer, BagOfWords) else 1.0
-        text, unread = value if isinstance(value, str) else None, unread_end(featurizer, value)
-        encoded = Encoded(codes, missing, unknown, unread, known, modality, source=source, text=text)
-        if not self.run.model.record.spec.scores_pairs or target == modality:
+        unread = unread_end(featurizer, text)
+        encoded = Encoded(codes, missing, unknown, unread, known, single, source=parts.source, text=parts.text)
+        if single is None or not scores_pairs or target == single:
             return encoded
-        scored: Modality = "image" if modality == "text" else "text"
-        return self._with_scoring(replace(encoded, scored=scored), value, modality)
+        scored: Modality = "image" if single == "text" else "text"
+        return self._with_scoring(replace(encoded, scored=scored), parts.values[single], single)
 
     def _calibration(self, encoded: Encoded, options: SearchOptions) -> Calibration | None:
         """Return what distances say about the hits of a search; None if that is not known, or scores order the hits."""
@@ -395,6 +414,7 @@ def _told(
         for silo, reason in refusals.items()
         if silo not in hits.missing_silos
     }
+    text = parsed_text(encoded.text or "")
     return replace(
         judge(hits),
         missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
@@ -402,7 +422,8 @@ def _told(
         unknown_words=encoded.unknown_words,
         unread=encoded.unread,
         folders=folders,
-        text=encoded.text or "",
+        text=text.searched,
+        excluded_words=text.excluded,
         by_code_only=tuple(sorted({*by_code_only} - hits.missing_silos.keys())),
     )
 
@@ -436,19 +457,21 @@ def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hi
     return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})
 
 
-def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+def query_words(
+    featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]], *, alone: bool = True
+) -> tuple[str, ...]:
     """Return the words of a query that no training text held, which do not carry weight in the query's code.
 
     There are none for pictures and vectors, and for featurizers that split words into pieces. ``captions`` returns captions
-    to take words from. It is called only if no word of the query is known.
+    to take words from. It is called only if no word of the query is known and the text is ``alone``, without a picture.
 
     Raises:
-        UserError: If the query is a text without any known word.
+        UserError: If the query is a text alone without any known word.
     """
-    if not isinstance(featurizer, BagOfWords) or not isinstance(value, str):
+    if not isinstance(featurizer, BagOfWords) or not isinstance(value, str) or not value:
         return ()
     words = featurizer.query_words(value)
-    if words.known:
+    if words.known or not alone:
         return words.unknown
     raise UnknownWords(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
 

@@ -102,6 +102,7 @@ def notes(hits: Hits) -> list[str]:
     if hits.unread is not None:
         found.append(str(hits.unread))
     found += _ties(hits)
+    found += about_excluded(hits)
     if hits.by_code_only:
         found.append(f"Searched by code only, without comparing words: {', '.join(hits.by_code_only)}.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
@@ -112,6 +113,14 @@ def notes(hits: Hits) -> list[str]:
         reason = DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED
         found.append(RANKS_ONLY if hits.some_ranks_only else reason)
     return [visible(note) for note in found]
+
+
+def about_excluded(hits: Hits) -> list[str]:
+    """Return a sentence on the excluded words of the query, if there are any."""
+    if not hits.excluded_words:
+        return []
+    but = f", except those of {', '.join(hits.by_code_only)}, which searched by code only" if hits.by_code_only else ""
+    return [f"Items with {', '.join(hits.excluded_words)} are left out{but}."]
 
 
 def _about_nothing(hits: Hits) -> str:

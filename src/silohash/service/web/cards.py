@@ -17,7 +17,7 @@ from silohash.run.events import RoundRecord
 from silohash.search.hits import Hits
 from silohash.search.released import Hit
 from silohash.search.requests import FederationStatus, Item, SiloStatus
-from silohash.search.table import sureness
+from silohash.search.table import about_excluded, sureness
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
 from silohash.service.web.page_templates import address
 
@@ -330,6 +330,7 @@ def _notes(hits: Hits) -> list[str]:
         notes.append(f"{words} {verb} unknown to the model, which searched with the rest.")
     if hits.unread is not None:
         notes.append(str(hits.unread))
+    notes += about_excluded(hits)
     if not hits.comparable:
         reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
         reason = "Some silos release ranks only" if hits.some_ranks_only else reason
