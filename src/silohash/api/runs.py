@@ -11,7 +11,7 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
 from silohash.search.bus import now
-from silohash.search.composed import RegionLike
+from silohash.search.composed import TEXT_WEIGHT, RegionLike
 from silohash.search.hits import CANDIDATES
 from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, several, target_named
 from silohash.search.requests import SearchRequest
@@ -226,7 +226,7 @@ class TrainedRun:
         image: ImageLike | None = None,
         vector: VectorLike | None = None,
         vector_modality: str = "image",
-        text_weight: float | None = None,
+        text_weight: float = TEXT_WEIGHT,
         region: RegionLike | None = None,
         find: str = "item",
         k: int = 10,
@@ -242,11 +242,11 @@ class TrainedRun:
         """Search all silos for a text, an image, both at once, or a vector, and merge their answers.
 
         Args:
-            text: The text to search for. Items with a word that has a minus before it, as in ``boats -station``, are left out.
+            text: The text to search for. A word with a minus before it is excluded, as in ``boats -station``.
             image: The image to search for: a path, a Pillow image, or uint8 pixels.
             vector: The feature vector, if the run was trained on given features: numbers, or the path of a ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
-            text_weight: Weight of the text beside an image, from 0 to 1; None for 0.5.
+            text_weight: Weight of the text beside an image, from 0 for the image alone to 1 for the text alone.
             region: The part of the image to search for: left, top, right and bottom as shares of its width and height.
             find: What to find: "item" for items by the nearer of their picture code and their text code, "image" for
                 pictures alone, or "text" for texts alone. An item with one code is found by that one.

@@ -24,6 +24,7 @@ from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson
 from silohash.index import IN_MEMORY, SERVERS
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.hits import CANDIDATES, described
 
 if TYPE_CHECKING:
@@ -46,19 +47,6 @@ UNANSWERED = 2
 Vector = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Feature vector to search for (.npy), if the run was trained on given features."),
-]
-TextWeight = Annotated[
-    float | None,
-    typer.Option(
-        metavar="W", min=0, max=1, help="Weight of TEXT beside --image, from 0 for the image alone.", show_default="0.5"
-    ),
-]
-Region = Annotated[
-    str | None,
-    typer.Option(
-        metavar="L,T,R,B",
-        help="Search for a part of --image: left, top, right and bottom as shares of its width and height.",
-    ),
 ]
 Find = Annotated[
     str,
@@ -212,17 +200,12 @@ def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, appro
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT", help="Text to search for, in quotation marks. -WORD leaves out items with a word."
-        ),
-    ] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for; -WORD excludes.")] = None,
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
     vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
-    text_weight: TextWeight = None,
-    region: Region = None,
+    text_weight: Annotated[float, typer.Option(metavar="W", min=0, max=1, help=ABOUT_WEIGHT)] = TEXT_WEIGHT,
+    region: Annotated[str | None, typer.Option(metavar="L,T,R,B", help=ABOUT_REGION)] = None,
     find: Find = "item",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help=described("k"))] = 10,
     offset: Annotated[int, typer.Option(metavar="N", min=0, help=described("offset"))] = 0,

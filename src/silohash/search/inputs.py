@@ -15,6 +15,7 @@ from silohash.base.errors import (
     MissingFile,
     NoEffect,
     OneInputNeeded,
+    OutOfRange,
     UnknownName,
     UnreadablePicture,
     WrongShape,
@@ -23,13 +24,12 @@ from silohash.base.errors import (
 from silohash.base.files import npy_in, read_bytes, read_npy
 from silohash.base.forms import MALFORMED, damaged, detail
 from silohash.base.types import MODALITIES, TARGETS, Modality, Target
-from silohash.search.composed import RegionLike, cropped, with_text
+from silohash.search.composed import TEXT_WEIGHT, Composed, RegionLike, cropped
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from silohash.features.base import Value
-    from silohash.search.composed import Composed
 
 ImageLike: TypeAlias = Union["Path | str", "Image.Image", npt.NDArray[np.uint8]]
 """A picture: the path of a file, a Pillow image, or ``(height, width)`` or ``(height, width, 3)`` uint8 pixels."""
@@ -46,30 +46,31 @@ def read_input(
     vector: VectorLike | None = None,
     vector_modality: str = "image",
     *,
-    text_weight: float | None = None,
+    text_weight: float = TEXT_WEIGHT,
     region: RegionLike | None = None,
 ) -> tuple[Value | Composed, Modality]:
     """Return the value to search for, and its modality. A vector, for runs on given features, needs to be told its own.
 
-    A text and an image become one query, in which the text has a weight. Of an image, only a region may be searched for.
-
     Raises:
-        UserError: Unless one of text, image and vector is given and can be read, or text and image.
+        UserError: Unless one of text, image and vector is given and can be read, or text and image together.
     """
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) != 1 and given != ["text", "image"]:
         were = f"{' and '.join(given) or 'none'} {'were' if given else 'was'} given"
         raise OneInputNeeded(f"Search for one of text, image and vector, or for a text with an image; {were}.")
-    if image is None and (text_weight is not None or region is not None):
-        raise NoEffect("text_weight and region are for searches with an image. Add an image, or leave them out.")
-    if image is not None:
-        read = _read_image(image)
-        return with_text(read if region is None else cropped(read, region), text, text_weight), "image"
     if text is not None:
         if not isinstance(text, str):
             raise WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
         if not text.strip():
             raise EmptyInput("The text is empty. Give the words to search for.")
+    if region is not None and image is None:
+        raise NoEffect("region is a part of an image. Add an image, or leave the region out.")
+    if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
+        raise OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
+    if image is not None:
+        picture = _read_image(image) if region is None else cropped(_read_image(image), region)
+        return picture if text is None else Composed(picture, text, text_weight), "image"
+    if text is not None:
         return text, "text"
     return _read_vector(vector), modality_named(vector_modality)
 

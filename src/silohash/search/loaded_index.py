@@ -227,10 +227,6 @@ class LoadedIndex:
             self._word_keys[which] = found
         return found
 
-    def keys_without(self, keys: Keys) -> Keys:
-        """Return the keys of all items but some, in ascending order."""
-        return self._keys[~positions(keys, self._keys)[1]]
-
     def approved(self, ids: Collection[str]) -> Keys:
         """Return the keys of the items with some ids, in ascending order. Those of the last call are kept."""
         kept = self._approved

@@ -7,10 +7,10 @@ resolved and counted. Let x be one of the k nearest items, and m the modality of
 found there, the codes of k other items would precede it by a smaller distance. The distances of these items are no larger
 than those of their codes, so k items would precede x. The codes that the scans find therefore suffice.
 
-Items with an excluded word of the query are left out of all scans. Items with the query as their id or caption, and those with
-all of its words, come first (`order`). They are found by scans
-among them alone, each up to its tier, for the same reason. All indexes of a silo hold the same words of an item. Words match
-in fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
+Items with the query as their id or caption, and those with all of its words, come first (`order`). They are found by scans
+among them alone, each up to its tier, for the same reason. No scan finds items with an excluded word. All indexes of a silo
+hold the same words of an item. Words match in fields that the silo's policy releases and in items that it approves, and
+nowhere else (`matches_in`).
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
 stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions
@@ -118,8 +118,8 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
         approved: Ids of the items that may be released; None for all. Others neither match nor are left out because of
             excluded words, so that their words stay hidden.
     """
-    analysis, store, typed = loaded.store.manifest.analysis, loaded.store, parsed_text(text)
-    text, excluded = typed.searched, _holding(loaded, typed.excluded, fields)
+    analysis, store = loaded.store.manifest.analysis, loaded.store
+    text, without = parsed_text(text)
     bits = _bits(text, analysis)
     by_word = {bit: loaded.keys_with_word(term, fields) for term, bit in bits.items()}
     captions = store.keys_with_caption(analyze(text, analysis)) if "caption" in fields else np.empty(0, np.int64)
@@ -130,24 +130,20 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
         matched[positions(keys, having)[0]] |= bit
     tiers = np.where((matched == sum(by_word)) & (matched > 0), ALL_WORDS, BY_CODE)
     tiers[positions(keys, whole)[0]] = EXACT
-    known = np.ones(len(keys), bool)
-    if approved is not None:
-        known, excluded = positions(loaded.approved(approved), keys)[1], _common(loaded.approved(approved), excluded)
-    known &= ~positions(excluded, keys)[1]
-    searched = loaded.keys_without(excluded) if len(excluded) else None
-    return Matches(keys[known], tiers[known], matched[known], searched)
+    live = loaded.index.keys
+    known = live if approved is None else loaded.approved(approved)
+    excluded = _holding(loaded, without, fields)
+    excluded = excluded[positions(known, excluded)[1]]
+    kept = positions(known, keys)[1] & ~positions(excluded, keys)[1]
+    searched = live[~np.isin(live, excluded)] if len(excluded) else None
+    return Matches(keys[kept], tiers[kept], matched[kept], searched)
 
 
 def _holding(loaded: LoadedIndex, excluded: Sequence[str], fields: Collection[str]) -> Keys:
     """Return the keys of the items that have an excluded word, with all of its terms, in ascending order."""
-    terms = [dict.fromkeys(analyze(word, loaded.store.manifest.analysis)) for word in excluded]
-    held = [[loaded.keys_with_word(term, fields) for term in each] for each in terms]
-    return distinct(np.concatenate([np.empty(0, np.int64), *(reduce(_common, keys) for keys in held if keys)]))
-
-
-def _common(keys: Keys, others: Keys) -> Keys:
-    """Return the keys that are in both of two groups, each in ascending order."""
-    return others[positions(keys, others)[1]]
+    terms = filter(None, (analyze(word, loaded.store.manifest.analysis) for word in excluded))
+    held = [reduce(np.intersect1d, (loaded.keys_with_word(term, fields) for term in each)) for each in terms]
+    return distinct(np.concatenate([np.empty(0, np.int64), *held]))
 
 
 def _bits(text: str, analysis: Analysis) -> dict[str, int]:
@@ -266,11 +262,11 @@ def nearest_items(
         The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
         there. It is empty if there are none.
     """
-    searched = None if matches is None else {name: match.searched for name, match in matches.items()}
+    searched = {name: match.searched for name, match in (matches or {}).items()}
     near = _near(indexes, query, k, radius_bits, step_bits, searched)
     for tier in (EXACT, ALL_WORDS) if matches else ():
-        among: dict[Modality, Keys | None] = {name: match.up_to(tier) for name, match in (matches or {}).items()}
-        if any(keys is not None and len(keys) for keys in among.values()):
+        among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
+        if any(map(len, among.values())):
             found = _near(indexes, query, k, radius_bits, step_bits, among)
             near = {name: _united(*near[name], *found[name]) for name in indexes}
     if len(indexes) == 1:
@@ -285,10 +281,10 @@ def _near(
     k: int,
     radius_bits: int | None,
     step_bits: int,
-    among: Mapping[Modality, Keys | None] | None = None,
+    among: Mapping[Modality, Keys | None],
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
-    chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
+    chosen = {name: among.get(name) for name in indexes}
     near = {name: loaded.nearest(query.words, k, query.label, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.

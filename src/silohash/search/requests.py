@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Asked: TypeAlias = "Value | Code | Composed"
+"""What is searched for."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Item(Released):
@@ -230,11 +233,11 @@ class SearchRequest(SearchOptions):
         modality: What a picture or a vector describes. That of a text is always "text", and a code needs none.
     """
 
-    value: Value | Code | Composed
+    value: Asked
     modality: Modality = "image"
 
     @classmethod
-    def of(cls, options: SearchOptions, value: Value | Code | Composed, modality: Modality = "image") -> SearchRequest:
+    def of(cls, options: SearchOptions, value: Asked, modality: Modality = "image") -> SearchRequest:
         """Return a request with some options."""
         return cls(**options.values(), value=value, modality=modality)
 

@@ -96,15 +96,23 @@ def _ties(hits: Hits) -> Iterator[str]:
         yield f"{count:,} more {'is' if count == 1 else 'are'} equally near ({last}). Increase k to see more."
 
 
-def notes(hits: Hits) -> list[str]:
-    """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
+def about_query(hits: Hits) -> list[str]:
+    """Return sentences about words of the query that carry no weight, are not read, or are not compared by some silos."""
     found = [_about_words(hits)] if hits.unknown_words else []
     if hits.unread is not None:
         found.append(str(hits.unread))
-    found += _ties(hits)
-    found += about_excluded(hits)
+    if hits.excluded_words:
+        but = ", except by silos that do not compare words" if hits.by_code_only else ""
+        found.append(f"Items with {', '.join(hits.excluded_words)} are left out{but}.")
     if hits.by_code_only:
         found.append(f"Searched by code only, without comparing words: {', '.join(hits.by_code_only)}.")
+    return found
+
+
+def notes(hits: Hits) -> list[str]:
+    """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
+    found = about_query(hits)
+    found += _ties(hits)
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
     if not hits:
@@ -113,14 +121,6 @@ def notes(hits: Hits) -> list[str]:
         reason = DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED
         found.append(RANKS_ONLY if hits.some_ranks_only else reason)
     return [visible(note) for note in found]
-
-
-def about_excluded(hits: Hits) -> list[str]:
-    """Return a sentence on the excluded words of the query, if there are any."""
-    if not hits.excluded_words:
-        return []
-    but = f", except those of {', '.join(hits.by_code_only)}, which searched by code only" if hits.by_code_only else ""
-    return [f"Items with {', '.join(hits.excluded_words)} are left out{but}."]
 
 
 def _about_nothing(hits: Hits) -> str:
@@ -133,7 +133,9 @@ def _about_words(hits: Hits) -> str:
     named = hits.unknown_words[:MOST_NAMED]
     more = len(hits.unknown_words) - len(named)
     words = ", ".join(named) + (f" and {more:,} more words" if more else "")
-    return f"{words} {'is' if len(hits.unknown_words) == 1 else 'are'} unknown to this model; searched with the rest."
+    are = "is" if len(hits.unknown_words) == 1 else "are"
+    rest = "only items with all words of the text were found" if hits.order == "words" else "searched with the rest"
+    return f"{words} {are} unknown to this model{f'; {rest}' if hits else ''}."
 
 
 def as_text(hits: Hits) -> str:

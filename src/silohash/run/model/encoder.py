@@ -115,16 +115,20 @@ class Encoder:
         """
         return self._coded(self._query_outputs(value, modality), modality, np.asarray(["query"]))
 
-    def encode_sum(self, values: Mapping[Modality, Value], weights: Mapping[Modality, float]) -> Codes:
-        """Return the code of several values as one query: of the weighted sum of their outputs, each divided by its norm.
+    def encode_all(self, values: Mapping[Modality, Value], text_weight: float) -> Codes:
+        """Return the code of one value or, of two, the code of the weighted sum of their outputs, each divided by its norm.
 
-        The exceptions are those of `encode`.
+        The weights are ``text_weight`` and the rest. The exceptions are those of `encode`.
         """
-        total = np.zeros((1, self.bits), np.float64)
-        for modality, value in values.items():
-            outputs = self._query_outputs(value, modality).astype(np.float64)
-            total += weights[modality] * outputs / max(float(np.linalg.norm(outputs)), np.finfo(np.float64).tiny)
-        return self._coded(total, next(iter(values)), np.asarray(["query"]))
+        modality = next(iter(values))
+        if len(values) == 1:
+            return self.encode(values[modality], modality)
+        total = np.zeros((1, self.bits))
+        for name, value in values.items():
+            outputs = self._query_outputs(value, name).astype(np.float64)
+            weight = text_weight if name == "text" else 1 - text_weight
+            total += weight * outputs / max(float(np.linalg.norm(outputs)), np.finfo(np.float64).tiny)
+        return self._coded(total, modality, np.asarray(["query"]))
 
     def _query_outputs(self, value: Value, modality: Modality) -> npt.NDArray[np.float32]:
         """Return the outputs of one query, ``(1, bits)``. The exceptions are those of `encode`."""

@@ -59,8 +59,8 @@ class Client(Connection):
             vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
-            options: ``text_weight`` and ``region`` for an image, ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``bar``, ``silos`` (a
-                list of names) and ``previews``, as for `TrainedRun.search`.
+            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``bar``, ``silos`` (a
+                list of names) and ``previews``, and for an image ``text_weight`` and ``region``, as for `TrainedRun.search`.
 
         Raises:
             UserError: If neither one of text, image and vector nor a text with an image is given.

@@ -16,11 +16,10 @@ from fastapi.responses import Response, StreamingResponse
 from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer
 from silohash.base.types import Modality
 from silohash.data.pictures.formats import NAMES
-from silohash.features.base import Value
-from silohash.search.composed import Composed, cropped, with_text
+from silohash.search.composed import Composed, cropped
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
-from silohash.search.requests import Code, FederationStatus, SearchRequest
+from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
 from silohash.service.web.documents import (
     ItemDocument,
@@ -82,7 +81,8 @@ async def search_picture(
         raise ConflictingOptions("A drawing is fitted as a whole, so it has no region. Leave region or drawing out.")
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
     value = value if query.region is None else cropped(value, query.region)
-    return await _search(request, service, who, query, with_text(value, query.text, query.text_weight))
+    composed = value if query.text is None else Composed(value, query.text, query.text_weight)
+    return await _search(request, service, who, query, composed)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", **_answers())
@@ -152,12 +152,7 @@ def check_code(code: Code, status: FederationStatus) -> None:
 
 
 async def _search(
-    request: Request,
-    service: Service,
-    who: str,
-    query: Options,
-    value: Value | Code | Composed,
-    modality: Modality = "image",
+    request: Request, service: Service, who: str, query: Options, value: Asked, modality: Modality = "image"
 ) -> ResultsDocument | Response:
     asked = len({*query.silo}) if query.silo else await service.silo_count()
     wanted = SearchRequest.of(query.options(who), value, modality)

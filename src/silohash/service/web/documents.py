@@ -13,6 +13,7 @@ from silohash.base.errors import BitsDiffer, OneInputNeeded
 from silohash.base.types import Modality, Target
 from silohash.evaluate.calibration import Strength
 from silohash.index.codes import byte_count
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.fields import words_of
 from silohash.search.hits import Hits, SearchOptions, described
 from silohash.search.released import shown_of
@@ -57,11 +58,7 @@ class Options(BaseModel):
 class TextOptions(Options):
     """A search for words."""
 
-    text: str = Field(
-        min_length=1,
-        max_length=LONGEST_TEXT,
-        description="The words to search for. -WORD leaves out items with a word.",
-    )
+    text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="The words to search for; -WORD excludes.")
 
 
 class SimilarOptions(Options):
@@ -78,13 +75,8 @@ class PictureOptions(Options):
     """A search for a picture, alone or together with words."""
 
     text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="Words to search for as well.")
-    text_weight: float | None = Field(None, ge=0, le=1, description="Weight of the words; 0.5 if it is left out.")
-    region: str | None = Field(
-        None,
-        max_length=LONGEST_NAME,
-        description="Search for a part of the picture: left, top, right and bottom as shares of its width and height.",
-        examples=["0.1,0.2,0.5,0.9"],
-    )
+    text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description=ABOUT_WEIGHT)
+    region: str | None = Field(None, max_length=100, description=ABOUT_REGION, examples=["0.1,0.2,0.5,0.9"])
 
     drawing: bool = Field(
         False, description="The picture is a drawing, dark on white. It is fitted to the pictures of the archive."
@@ -240,8 +232,8 @@ class ResultsDocument(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESULTS]})
 
     order: str = Field(
-        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, or "rank" '
-        "if silos use different models or only some scored."
+        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, "rank" if '
+        'silos use different models or only some scored, or "words" if the model knows none of them.'
     )
     hits: list[HitDocument]
     silos_asked: int
@@ -252,9 +244,7 @@ class ResultsDocument(BaseModel):
     by_code_only: list[str] = Field(description="Silos that did not compare the words of the text.")
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
-    excluded_words: list[str] = Field(
-        description="Words whose items are left out, except those of silos that did not compare words."
-    )
+    excluded_words: list[str] = Field(description="Words whose items are left out by the silos that compare words.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
     model_digests: list[str] = Field(description="The models whose codes were compared.")
 
