@@ -270,18 +270,9 @@ class TrainedRun:
         """
         value, modality = read_input(text, image, vector, vector_modality, text_weight=text_weight, region=region)
         request = SearchRequest(
-            value=value,
-            modality=modality,
-            target=target_named(find),
-            k=k,
-            offset=offset,
-            radius_bits=radius_bits,
-            label=label,
-            candidates=candidates,
-            deadline_seconds=deadline_seconds,
-            bar=bar,
-            previews=previews,
-        )
+            value=value, modality=modality, target=target_named(find), k=k, offset=offset, radius_bits=radius_bits,
+            label=label, candidates=candidates, deadline_seconds=deadline_seconds, bar=bar, previews=previews,
+        )  # fmt: skip
         return now(self._opened(engine).search(request))
 
     def evaluate(

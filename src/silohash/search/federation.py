@@ -27,7 +27,7 @@ from silohash.features.truncation import Unread, unread_end
 from silohash.index.codes import word_count, word_type
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
-from silohash.search.composed import TEXT_WEIGHT, Composed, parsed_text, parts_of
+from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
 from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.merge import ask
@@ -271,11 +271,10 @@ class Federation:
     def _encode(self, value: Value | Composed, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
         """Return a query with its code for each silo. It is encoded once per model."""
         scores_pairs = self.run.model.record.spec.scores_pairs
-        values, text = parts_of(value, modality, scores_pairs=scores_pairs)
+        values, text, weight = parts_of(value, modality, scores_pairs=scores_pairs)
         [*first, modality] = values
         asked, featurizer = values[modality], self.run.model.featurizers.get(modality)
         by_model: dict[str, Code] = {}
-        weight = value.text_weight if isinstance(value, Composed) else TEXT_WEIGHT
 
         def encoded_by(name: str) -> Code:
             if name not in by_model:
