@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
+from silohash.search.filters import Mask
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.order import (
@@ -91,6 +92,10 @@ Approved: TypeAlias = Callable[[], Collection[str] | None]
 
 MatchesOf: TypeAlias = Mapping[Modality, Matches] | None
 """The matches in each index that is searched; None if the query does not have words."""
+
+
+PassingIn: TypeAlias = Mapping[Modality, Mask] | None
+"""Which items of each index that is searched pass the filters; None if there are no filters."""
 
 
 def matches_in(
@@ -192,6 +197,21 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
     return tuple([values[place] for place in places])
 
 
+def stored_rows(
+    indexes: Mapping[Modality, LoadedIndex], items: NearItems
+) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
+    """Return the ids and payloads of items, from the first modality by which each was found."""
+    ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
+    missing: Sequence[int] = range(len(items))
+    for modality, loaded in indexes.items():
+        keys = items.keys[modality]
+        places = [place for place in missing if keys[place] != NO_KEY]
+        missing = [place for place in missing if keys[place] == NO_KEY]
+        for place, (name, payload) in zip(places, loaded.rows([keys[place] for place in places]), strict=True):
+            ids[place], payloads[place] = name, payload
+    return ids, payloads
+
+
 def items_to_merge(
     indexes: Mapping[Modality, LoadedIndex],
     query: Query,
@@ -200,6 +220,7 @@ def items_to_merge(
     radius_bits: int | None,
     fields: Collection[str],
     approved: Approved,
+    passing: PassingIn = None,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
@@ -207,7 +228,8 @@ def items_to_merge(
     windows of each. ``fields`` and ``approved`` are as in `matches_in`, and the rest as in `nearest_items`.
     """
     matches = matches_in(indexes, query, policy, fields, approved)
-    find = partial(nearest_items, radius_bits=radius_bits, step_bits=policy.distance_step_bits, matches=matches)
+    steps = policy.distance_step_bits
+    find = partial(nearest_items, radius_bits=radius_bits, step_bits=steps, matches=matches, passing=passing)
     if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
         return find(indexes, query, k)
     items, left_out = find(indexes, query, max(k, min(query.window, policy.max_results)))
@@ -228,6 +250,7 @@ def nearest_items(
     *,
     step_bits: int = 1,
     matches: MatchesOf = None,
+    passing: PassingIn = None,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of a silo, in order, and the number of further items at the place of the last.
 
@@ -235,22 +258,23 @@ def nearest_items(
 
     Args:
         indexes: The indexes to search. An item without a code on one of them is found by its other code.
-        query: The code to search for, the label to filter by, and the key of the order among equals.
+        query: The code to search for, and the key of the order among equals.
         k: Number of items.
         radius_bits: Maximum distance of an item; None for no limit.
         step_bits: Distances are replaced by the middle of their step of this many bits before items are ordered, so that
             neither the order nor the choice of the items reveals more.
         matches: For each index, the items with words of the query; None if it does not have words.
+        passing: For each index, the items to search; None for all.
 
     Returns:
         The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
         there. It is empty if there are none.
     """
-    near = _near(indexes, query, k, radius_bits, step_bits)
+    near = _near(indexes, query, k, radius_bits, step_bits, passing)
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
-            found = _near(indexes, query, k, radius_bits, step_bits, among)
+            found = _near(indexes, query, k, radius_bits, step_bits, passing, among)
             near = {name: _united(*near[name], *found[name]) for name in indexes}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
@@ -264,11 +288,14 @@ def _near(
     k: int,
     radius_bits: int | None,
     step_bits: int,
+    passing: PassingIn = None,
     among: Mapping[Modality, Keys] | None = None,
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
     chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
-    near = {name: loaded.nearest(query.words, k, query.label, chosen[name]) for name, loaded in indexes.items()}
+    if passing is not None:
+        chosen = {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
+    near = {name: loaded.nearest(query.words, k, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
         return near
@@ -294,7 +321,7 @@ def _rounded(
 
     Rounding down would put the silo before all that state exact distances. No distance is stated beyond the query's radius.
     """
-    keys, distances = loaded.within(query.words, limit_bits, query.label, among)
+    keys, distances = loaded.within(query.words, limit_bits, among)
     step, most = np.int32(step_bits), query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     return keys, np.minimum(distances // step * step + (step - 1) // 2, np.int32(most))
 
@@ -366,7 +393,7 @@ def _joined(
     places, words = (np.concatenate(parts) for parts in zip(*((place, word) for place, word, _ in placed), strict=True))
     valued = all(valued for *_, valued in placed)
     digests: Digests = np.concatenate([indexes[name].digests(near[name][0]) for name in names])
-    items, item_of = _grouped(digests)
+    items, item_of = grouped(digests)
     nearest = np.full(len(items), np.iinfo(np.int64).max)
     np.minimum.at(nearest, item_of, places)
     ranked = first_places(nearest, items, query.tie_key, k)
@@ -381,7 +408,7 @@ def _joined(
     return _near_items(nearest, ranked, columns, None if matches is None else held, valued=valued)
 
 
-def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
+def grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
     """Return each digest once, in ascending order, and the position of each given one. `numpy.unique` loads more modules."""
     order = np.argsort(digests, kind="stable")
     ordered = digests[order]

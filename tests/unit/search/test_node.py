@@ -17,11 +17,11 @@ from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
 from silohash.search.ledger import Ledger, noised
-from silohash.search.node import MOST_EXAMPLES, SiloNode
+from silohash.search.node import SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
 from silohash.search.reasons import kind_of
-from silohash.search.requests import Item
+from silohash.search.requests import MOST_EXAMPLES, Item
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 
 BITS = 16
@@ -150,7 +150,7 @@ def test_a_label_selects_the_items_that_are_searched(tmp_path):
 def test_labels_that_are_not_released_cannot_be_filtered_by(tmp_path):
     node = node_at(tmp_path, [0, 1], Policy(fields=("caption",)))
     hits = node.answer(query_of(ZERO, BITS, label="even"))
-    assert "does not release labels" in hits.missing_silos["north"]
+    assert 'does not release "labels"' in hits.missing_silos["north"]
 
 
 def test_previews_are_released_when_requested_and_allowed(tmp_path):
@@ -464,7 +464,7 @@ def test_the_summary_of_a_silo(stores: dict[str, Store]) -> None:
 
 
 def test_a_summary_has_the_most_frequent_labels(stores: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.search.node.MOST_SUMMARY_LABELS", 2)
+    monkeypatch.setattr("silohash.search.summary.MOST_SUMMARY_LABELS", 2)
     payloads = [json.dumps({"labels": labels}) for labels in (["c", "d"], ["d"], ["c"])]
     stores["image"].add(["x", "y", "z"], pack(SIGNS), payloads)
     assert SiloNode("north", stores).status().labels == {"c": 2, "d": 2}
