@@ -7,36 +7,23 @@ from collections.abc import Mapping
 
 from silohash.base.errors import DependencyMissing
 
-EXTRAS: Mapping[str, str] = {
-    "torch": "train",
-    "sklearn": "train",
-    "threadpoolctl": "train",
-    "onnx": "train",
-    "onnxscript": "onnx",
+_PACKAGES: Mapping[str, str] = {
+    "train": "torch sklearn threadpoolctl onnx",
+    "onnx": "onnxscript",
     "faiss": "faiss",
     "tensorboard": "tensorboard",
-    "h5py": "matlab",
-    "pillow_heif": "heic",
-    "huggingface_hub": "backbones",
-    "tokenizers": "backbones",
-    "transformers": "backbones",
-    "optuna": "tune",
-    "sqlalchemy": "tune",
-    "argon2": "service",
-    "nats": "service",
-    "cryptography": "service",
-    "fastapi": "service",
-    "prometheus_client": "service",
-    "python_multipart": "service",
-    "uvicorn": "service",
-    "watchfiles": "service",
-    "dp_accounting": "privacy",
-    "nvflare": "training",
-    "tenseal": "encryption",
-    "psycopg": "pgvector",
-    "grpc": "milvus",
-    "pymilvus": "milvus",
+    "matlab": "h5py",
+    "heic": "pillow_heif",
+    "backbones": "huggingface_hub tokenizers transformers",
+    "tune": "optuna sqlalchemy",
+    "service": "argon2 nats cryptography fastapi prometheus_client python_multipart uvicorn watchfiles",
+    "privacy": "dp_accounting",
+    "training": "nvflare",
+    "encryption": "tenseal",
+    "pgvector": "psycopg",
+    "milvus": "grpc pymilvus",
 }
+EXTRAS: Mapping[str, str] = {name: extra for extra, names in _PACKAGES.items() for name in names.split()}
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
 
 

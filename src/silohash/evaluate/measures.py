@@ -16,9 +16,9 @@ from silohash.base.registry import suggestion
 from silohash.base.types import Rows
 from silohash.evaluate import MEASURES, ranked
 from silohash.evaluate.cutoffs import Denominator, Gain
-from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
+from silohash.evaluate.items import Database, ItemCodes, counts_by_distance, gains_by_distance
 from silohash.evaluate.kinds import MeasureKind, cutoff_of, kind_of
-from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.relevance import Packed, Pairs, Relevance
 from silohash.evaluate.scores import Scores
 from silohash.evaluate.ties import Histogram, TieValues, Values
 
@@ -98,9 +98,11 @@ class Measure:
             raise NoEffect(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
         if self.kind.needs_cutoff and self.radius_bits is None:
             cutoff_of(self)
-        for option in self._options_without_use():
-            bare = text.split("[")[0]
-            raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(self._options())}.')
+        defaults, used = {field.name: field.default for field in fields(self)}, self._options()
+        for option in (*_CHOICES, "folds"):
+            if option not in used and getattr(self, option) != defaults[option]:
+                bare = text.split("[")[0]
+                raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(used)}.')
 
     @property
     def kind(self) -> MeasureKind:
@@ -108,15 +110,9 @@ class Measure:
         return kind_of(self.name)
 
     def _options(self) -> list[str]:
-        """Return the options that this measure has."""
         folds = ["folds"] if self.by == "pairs" else []
         tied = [] if self.radius_bits is not None else ["ties"]
         return [*self.kind.conventions(self), "by", *folds, *tied, "empty"]
-
-    def _options_without_use(self) -> list[str]:
-        defaults = {field.name: field.default for field in fields(self)}
-        used = self._options()
-        return [name for name in (*_CHOICES, "folds") if name not in used and getattr(self, name) != defaults[name]]
 
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
@@ -264,11 +260,7 @@ def by_scores(measure: str) -> bool:
 
 
 def evaluate_all(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes | Scores,
-    relevance: Relevance | Pairs,
-    bits: int,
+    measures: Sequence[Measure], query_words: Packed, database: Database, relevance: Relevance | Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task. The codes are compared once.
 
@@ -335,11 +327,7 @@ def _by_index(
 
 
 def evaluate_in_folds(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes | Scores,
-    relevance: Relevance | Pairs,
-    bits: int,
+    measures: Sequence[Measure], query_words: Packed, database: Database, relevance: Relevance | Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task, some of them over parts of the pictures.
 
@@ -359,11 +347,7 @@ def evaluate_in_folds(
 
 
 def _over_parts(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | Scores,
-    pairs: Pairs,
-    bits: int,
+    measures: Sequence[Measure], query_words: Packed, database: Packed | Scores, pairs: Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
     """Return the values of measures with the same number of folds."""
     parts = folds_of(pairs, measures[0].folds)
@@ -411,14 +395,9 @@ def _among(pairs: Pairs, queries: Rows, items: Rows) -> Pairs:
 
 def _joined(parts: Sequence[PerQuery], order: Rows) -> PerQuery:
     """Return the values of all parts in the order of the queries. The prior is the mean, weighted by the queries."""
-    value, best, worst, counted = (
-        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("value", "best", "worst", "counted")
-    )
+    columns = ("value", "best", "worst", "counted")
     return PerQuery(
-        value=value,
-        best=best,
-        worst=worst,
-        counted=counted,
+        *(np.concatenate([getattr(part, name) for part in parts])[order] for name in columns),
         queries_without_relevant=sum(part.queries_without_relevant for part in parts),
         prior=float(np.average([part.prior for part in parts], weights=[len(part.value) for part in parts])),
         are_ranks=parts[0].are_ranks,

@@ -20,6 +20,9 @@ from silohash.data.archive import Column
 if TYPE_CHECKING:
     from PIL import Image
 
+Featurizers: TypeAlias = "Mapping[Modality, Featurizer]"
+"""One featurizer per modality."""
+
 Value: TypeAlias = "str | Image.Image | np.ndarray"
 """One query: a text, a picture, or a precomputed feature vector."""
 

@@ -142,7 +142,6 @@ class _Part(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> _Part:
-        """Return the part of some rows."""
         pieces: list[bytes] = []
         labels: dict[str, list[int]] = {}
         for key, name, text in rows:
@@ -159,7 +158,6 @@ class _Part(NamedTuple):
 
     @property
     def memory_bytes(self) -> int:
-        """Memory used, in bytes."""
         by_label = sum(keys.nbytes for keys in self.labels.values())
         return self.keys.nbytes + self.bounds.nbytes + len(self.content) + by_label
 
@@ -364,10 +362,7 @@ class ItemRows:
 
 
 def check_items(
-    count: int,
-    ids: Sequence[str] | None,
-    payloads: Sequence[str] | None,
-    previews: Sequence[bytes | None] | None,
+    count: int, ids: Sequence[str] | None, payloads: Sequence[str] | None, previews: Sequence[bytes | None] | None
 ) -> None:
     """Check the ids, payloads and previews of ``count`` new items.
 
@@ -400,7 +395,6 @@ _as_compared = lru_cache(maxsize=1 << 16)(tidy)
 
 
 def _labels(text: str | None) -> Iterable[str]:
-    """Return the labels that a payload holds, each once."""
     if not text or '"labels"' not in text:
         return ()
     return dict.fromkeys(map(_as_compared, json.loads(text).get("labels", ())))

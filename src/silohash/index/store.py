@@ -293,12 +293,8 @@ class Store:
         Raises:
             UserError: If a key does not exist.
         """
-        if self._database.head.named:
-            with self._database.explained():
-                rows = self._rows.read(keys)
-        else:
-            with self._database.reading():
-                rows = self._rows.read(keys)
+        with self._database.explained() if self._database.head.named else self._database.reading():
+            rows = self._rows.read(keys)
         # Parsing all payloads at once is faster than one after the other.
         payloads = json.loads(f"[{','.join(text or '{}' for _, text in rows)}]")
         return [(name, payload) for (name, _), payload in zip(rows, payloads, strict=True)]

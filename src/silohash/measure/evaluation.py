@@ -395,7 +395,6 @@ class Evaluator:
         )
 
     def _round_by(self) -> str:
-        """Return how the round was chosen."""
         if not self.run.config.evaluate.validation:
             return "last"
         records = self.run.rounds()

@@ -111,7 +111,8 @@ def read_fingerprint(path: Path) -> Fingerprint:
 
 def changes(before: Fingerprint, archive: Archive) -> list[str]:
     """Return what has changed since the fingerprint was written, one phrase per kind of change; nothing if equal."""
-    changed = _changed_parts(before.digests, digests_of(archive))
+    now = digests_of(archive)
+    changed = {part for part in {**before.digests, **now} if before.digests.get(part) != now.get(part)}
     if not changed:
         return []
     old = {name: row for row, name in enumerate(before.ids)}
@@ -124,10 +125,6 @@ def changes(before: Fingerprint, archive: Archive) -> list[str]:
         if column in changed:
             phrases += _changed_items(before, archive, column, rows)
     return phrases or ["its content"]
-
-
-def _changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    return {part for part in {**before, **now} if before.get(part) != now.get(part)}
 
 
 def _without(names: Iterable[str], known: Container[str]) -> list[str]:
@@ -174,7 +171,8 @@ def checksums_of(archive: Archive, name: str) -> Checksums | None:
     contents = None if column is None else _labels(archive) if name == "labels" else _contents(column)
     if contents is None:
         return None
-    return np.fromiter((_checksum(content) for content in contents), np.uint32, len(archive))
+    digests = (hashlib.blake2b(content, digest_size=4).digest() for content in contents)
+    return np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint32, len(archive))
 
 
 def _labels(archive: Archive) -> Iterator[bytes]:
@@ -195,7 +193,3 @@ def _contents(column: Pictures | npt.NDArray[Any]) -> Iterator[bytes] | None:
     if column.dtype.kind == "U":
         return (text.encode("utf-8", "surrogatepass") for text in column.tolist())
     return map(np.ndarray.tobytes, column)
-
-
-def _checksum(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")

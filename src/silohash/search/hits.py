@@ -341,7 +341,7 @@ class Hits:
         return bool(self.model_digests)
 
     @property
-    def order(self) -> Literal["distance", "outputs", "score", "rank", "newest"]:
+    def order(self) -> Literal["distance", "outputs", "score", "rank", "words", "newest"]:
         """What orders the hits of a merged result."""
         if self.newest:
             return "newest"
@@ -349,7 +349,9 @@ class Hits:
             return "rank"
         if self.cosines is not None:
             return "outputs"
-        return "distance" if self.scores is None else "score"
+        if self.scores is not None:
+            return "score"
+        return "distance" if self.has_distances else "words"
 
     @property
     def comparable(self) -> bool:
@@ -366,6 +368,11 @@ class Hits:
             name: tuple(map(column.__getitem__, positions)) for name, column in columns.items() if column
         }
         return replace(self, left_out=self.left_out if left_out is None else left_out, **taken)
+
+    def by_words(self) -> Hits:
+        """Return only the hits with all words of the query, without the distances, for a query that no code stands for."""
+        found = self.taken([place for place, tier in enumerate(self.in_tiers) if tier < BY_CODE], left_out={})
+        return replace(found, distances=(None,) * len(found), found_by=(), ranks=None)
 
     def page(self, offset: int) -> Hits:
         """Return the same result without its first ``offset`` hits."""

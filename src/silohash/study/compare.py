@@ -51,7 +51,6 @@ class EvaluatedRun:
     """The figures of a run, in total and per query.
 
     Attributes:
-        name: The run's name in messages.
         per_query: (evaluation, task, measure) -> ``(Q,)``, NaN for a query that is not counted.
         queries: Digest of the query ids.
     """

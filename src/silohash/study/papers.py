@@ -315,12 +315,9 @@ def write_comparison(table: PaperTable, study: StudyResults, out: Path, remarks:
         parts.append(_markdown(fields, published, cells))
         notes += dict.fromkeys(f"Ours: {cell.conditions}." for cell in cells if cell.conditions)
         write_text(paths[1], _csv(fields, published, cells))
-    write_text(paths[0], "\n\n".join(part.strip("\n") for part in (*parts, _listed(notes)) if part) + "\n")
+    parts.append("\n".join(f"- {note}" for note in notes))
+    write_text(paths[0], "\n\n".join(part.strip("\n") for part in parts if part) + "\n")
     return paths if published else paths[:1]
-
-
-def _listed(notes: Sequence[str]) -> str:
-    return "\n".join(f"- {note}" for note in notes)
 
 
 def _markdown(fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]) -> str:

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure as Canvas
 
 from silohash.base.errors import LabelsNeeded, NotMeasured, UserError
 from silohash.base.files import digest_json, note_written, write_text
-from silohash.base.types import ResultRow
 from silohash.report.examples import ExampleSearch
 from silohash.report.gather import label_table, released_examples
 from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
@@ -122,7 +121,6 @@ def write_plots(study: StudyResults, out: Path) -> tuple[list[Path], list[UserEr
 
 
 def _write(plot: Plot, study: StudyResults, folder: Path) -> list[Path]:
-    """Write the files of a plot and return their paths."""
     *pictures, numbers = (folder / f"{plot.name}{suffix}" for suffix in (*SUFFIXES, ".csv"))
     with drawing(WIDTH_INCHES, plot.height_inches) as canvas:
         canvas.suptitle(short(plot.title, 76), x=0.01, ha="left", fontweight="bold", fontsize=11)
@@ -165,6 +163,7 @@ class StudyPlotter:
         self.config = study.config
         self.figure = figure
         self.suffix = suffix
+        self.top_rows = cache(lambda folder: top_rows(Run(folder), figure))
         self.every = field_values(study, ())
         self.values = {
             name: [value for value in values if value in figure.only.get(name, values)]
@@ -219,7 +218,6 @@ class StudyPlotter:
         return self._plots(kind.replace("_", "-"), plots, panels, PANEL_INCHES * len(panels), draw)
 
     def _over_axis(self) -> list[Plot]:
-        """Return the measures over an axis of numbers."""
         axis = self.figure.axis
         plots, panels = self._split(axis)
         within = [{**chosen, axis: value} for chosen, value in product(panels, self.values[axis])]
@@ -227,7 +225,6 @@ class StudyPlotter:
         return self._plots(f"over-{axis}", self._measured(plots), within, PANEL_INCHES * len(panels), draw)
 
     def _surfaces(self) -> list[Plot]:
-        """Return the measures over two axes."""
         shown = self.figure.axes
         flat = 0.9 + 0.42 * len(self.values[shown[0]])
         inches = RELIEF_INCHES if self.figure.view == "relief" else flat
@@ -359,7 +356,6 @@ class StudyPlotter:
         return numbers
 
     def _curves_of(self, task: str = "", evaluation: str = "", **_: str) -> list[Panel]:
-        """Return the panels of a row of curves."""
         kind = self.figure.kind
         if kind == "precision_recall":
             return [(TASK_WORDS[name], partial(within_radius, task=name)) for name in self.values["task"]]
@@ -372,13 +368,9 @@ class StudyPlotter:
 
     def _top(self, run: RunResult, task: str, evaluations: Sequence[str], name: str) -> Points:
         """Return the precision (P) or the recall (R) of the nearest N items for each N, NaN where it was not measured."""
-        rows = [row for row in self._top_rows(run.folder) if row.task == task and row.evaluation in evaluations]
+        rows = [row for row in self.top_rows(run.folder) if row.task == task and row.evaluation in evaluations]
         values = {row.measure: row.value for row in rows}
         return self.figure.first, [values.get(f"{name}@{count}", math.nan) for count in self.figure.first]
-
-    @cached_property
-    def _top_rows(self) -> Callable[[Path], list[ResultRow]]:
-        return cache(lambda folder: top_rows(Run(folder), self.figure))
 
     def _task_panels(
         self, canvas: Canvas, panels: Sequence[Fields], across: str, up: str, *, relief: bool = False

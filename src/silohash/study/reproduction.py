@@ -172,7 +172,7 @@ def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
         raise NothingUsable(f"{config.title}: no data set that anyone may use takes the place of the paper's.")
     others = [axis for axis in config.axes if axis.name != DATA]
     place = config.axis_names.index(DATA) if DATA in config.axis_names else 0
-    other = _changed(config, others, _without_data)
+    other = _changed(config, others, lambda settings: {k: v for k, v in settings.items() if k.split(".")[0] != "data"})
     sets = Axis.model_validate({"name": DATA, "choice": [choice.model_dump() for choice in choices]})
     return _changed(other, [*other.axes[:place], sets, *other.axes[place:]])
 
@@ -232,7 +232,6 @@ def missing_methods(config: StudyConfig) -> list[MissingRequirement]:
 
 
 def _needs(config: RunConfig) -> list[Need]:
-    """Return what a run needs and is missing."""
     found = [missing_of_data(config.data)]
     for key, table in (("features.image", config.features.image), ("model.image", config.model.image)):
         weights = str(table.get("weights", ""))
@@ -248,7 +247,6 @@ def _common(needs: Sequence[Sequence[Need]]) -> list[Need]:
 
 
 def _taken(axis: Axis, choices: Sequence[Choice]) -> Axis:
-    """Return an axis with some of its choices."""
     values = axis.values and [v for v, c in zip(axis.values, axis.choices, strict=True) if c in choices]
     return axis.model_copy(update={"choices": tuple(choices), "values": tuple(values)})
 
@@ -262,37 +260,27 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
     return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
 
 
-def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
-    """Return the figures that can be drawn of the choices of each axis."""
-    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
-    return tuple(one.restricted(names) for one in possible)
-
-
 def _changed(
     config: StudyConfig, axes: Sequence[Axis], change: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> StudyConfig:
     """Return a study with other axes and changed settings, without the rules and comparisons that name other choices."""
 
     def changed(part: Any) -> Any:  # noqa: ANN401  the base, a choice or a rule
-        """Return a part of the study with changed settings."""
         return part.model_copy(update={"set": change(part.set)})
 
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}
     rules = [r for r in config.where if all(c in names.get(axis, (c,)) for axis, c in r.choices.items())]
+    drawn = [one for one in config.figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     against = {axis: tuple(c for c in some if c in names.get(axis, ())) for axis, some in config.table.against.items()}
     update = {
         "axes": tuple(one.model_copy(update={"choices": tuple(map(changed, one.choices))}) for one in axes),
         "base": changed(config.base),
         "where": tuple(map(changed, rules)),
         "set": change(config.set),
-        "figures": _drawn(config.figures, names),
+        "figures": tuple(figure.restricted(names) for figure in drawn),
         "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
     return config.model_copy(update=update)
-
-
-def _without_data(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key.partition(".")[0] != "data"}
 
 
 def _narrowed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,7 +118,6 @@ def _round(
     settings: RoundSettings,
     progress: ProgressReporter,
 ) -> tuple[RunState, RoundRecord]:
-    """Carry out a round, and return the state after it and its record."""
     started = time.perf_counter()
     attendance = Attendance(engine, settings.limits)
     silos = attendance.invited(participants(settings, number, settings.chain.secret(state.server)))
@@ -239,9 +238,11 @@ def trained(
     if used:
         server = next_server(server, used, federated, settings.buffers)
     sent, received_bytes = settings.chain.traffic()
+    nothing = Message("absence", "server", -1, counts={"items": 0})
+    absences = (Receipt(SiloResult(silo, nothing), 0, reason) for silo, reason in attendance.absent.items())
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
-        receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.result.silo),
+        receipts=sorted([*receipts, *absences], key=lambda receipt: receipt.result.silo),
         remarks=named | remarks,
         uplink_bytes=exchange.uplink_bytes + sent,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
@@ -293,13 +294,6 @@ def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
     update = result.update
     without = Message(update.kind, update.sender, update.round, counts=update.counts)
     return Receipt(replace(result, update=without, kept={}), update.size_bytes(), rejected)
-
-
-def _absences(attendance: Attendance) -> Iterator[Receipt]:
-    """Yield a receipt without figures per silo that did not take part."""
-    for silo, reason in attendance.absent.items():
-        nothing = Message("absence", "server", -1, counts={"items": 0})
-        yield Receipt(SiloResult(silo, nothing), 0, reason)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:

@@ -71,12 +71,6 @@ def restore_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
         optimizer.state.update((parameters[name], state) for name, state in states.items())
 
 
-def keep_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
-    """Keep the state of optimizers for the silo's next round."""
-    for prefix, (optimizer, parameters) in kept.items():
-        context.keep(prefix, state_of(optimizer, parameters))
-
-
 def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """Return the state of an optimizer as tensors ``parameter/number``. A parameter without steps does not have any."""
     return {
@@ -94,13 +88,11 @@ class _Means:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, value: Tensor) -> None:
-        """Add one value of a term."""
         value = value.detach()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def values(self) -> dict[str, float]:
-        """Return the mean of each term."""
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
 
 
@@ -169,7 +161,6 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
 
 
 def _update(context: SiloContext, federated: FederatedMethod) -> Message:
-    """Return the message to the server at the end of the silo's round."""
     return with_sums(federated.update(context), federated, context)
 
 
@@ -192,10 +183,11 @@ def _run_epochs(
     """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
     settings = config.train
     model = phase.model.train()
-    steps = steps_of(context, federated, model)
+    steps = context.local.steps(model)
+    if federated.traits.separate_steps:
+        steps = with_separate_terms(steps)
     rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
-    make = partial(make_optimizer, settings=settings, rate=rate)
-    new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
+    new_optimizers = partial(_optimizers, model, steps, pool, settings, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
     kept = None
@@ -228,7 +220,8 @@ def _run_epochs(
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
     if kept is not None:
-        keep_optimizers(kept, context)
+        for prefix, (optimizer, parameters) in kept.items():
+            context.keep(prefix, state_of(optimizer, parameters))
     return means.values()
 
 
@@ -238,12 +231,6 @@ def _terms(
     """Return the terms of a step on a batch, which the local method sees with rows of its ``own``."""
     terms = context.local.terms(step, outputs, own, context.state) if step.own_terms else {}
     return {**terms, **federated.terms(context, batch, outputs)} if step.regularize else terms
-
-
-def steps_of(context: SiloContext, federated: FederatedMethod, model: nn.Module) -> Sequence[Step]:
-    """Return the optimizer steps of a batch: those of the local method, and those that the federated method adds."""
-    steps = context.local.steps(model)
-    return with_separate_terms(steps) if federated.traits.separate_steps else steps
 
 
 def with_separate_terms(steps: Sequence[Step]) -> list[Step]:
@@ -295,13 +282,10 @@ def rows_of(phase: Phase, data: SiloData) -> SiloData:
 
 
 def _optimizers(
-    model: nn.Module,
-    steps: Sequence[Step],
-    pool: OptimizerPool,
-    make: Callable[[list[nn.Parameter]], Optimizer],
-    rate: float,
+    model: nn.Module, steps: Sequence[Step], pool: OptimizerPool, settings: TrainConfig, rate: float
 ) -> dict[str, Optimizer]:
     """Return the optimizer of each step, by its name, like a new one. Steps that train the same parameters share it."""
+    make = partial(make_optimizer, settings=settings, rate=rate)
     made: dict[tuple[str, ...], Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
@@ -364,12 +348,7 @@ def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -
         yield order[number * size : None if last else (number + 1) * size]
 
 
-def learning_rate(
-    settings: TrainConfig,
-    round: int,  # noqa: A002  the field's word
-    total_rounds: int,
-    local_epochs: int = 1,
-) -> float:
+def learning_rate(settings: TrainConfig, round: int, total_rounds: int, local_epochs: int = 1) -> float:  # noqa: A002
     """Return the learning rate of a round, which `silohash.run.config.sections.TrainConfig.decay` determines.
 
     Example:

@@ -22,8 +22,8 @@ VALUES = [
 COLUMN = Column.of(enumerate(VALUES))
 
 
-def found(text, column=COLUMN, count=len(VALUES)):
-    mask = column.passing(Condition.of(text), count)
+def found(text):
+    mask = COLUMN.passing(Condition.of(text), len(VALUES))
     return [VALUES[row] for row in np.flatnonzero(mask)]
 
 

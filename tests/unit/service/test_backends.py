@@ -23,6 +23,7 @@ from silohash.base.errors import EmptyInput, NotFound, OutOfRange, QueryUnsuitab
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
+from silohash.search.federation import WITHOUT_WORDS
 from silohash.search.hits import Hits, SearchOptions
 from silohash.search.merge import WAITING
 from silohash.search.node import SiloNode
@@ -995,5 +996,44 @@ def test_a_text_goes_to_silos_that_accept_it_if_the_hub_and_the_asker_allow_it(
     assert hits.by_code_only == tuple(others if allowed else sorted(nodes))
     assert {hit.silo for hit in hits if hit.matched} <= {accepting}
     assert any(hit.matched for hit in hits) is allowed
+    for node in nodes.values():
+        node.close()
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_words_that_the_model_does_not_know_are_found_by_silos_that_compare_words(folder: Path, asks: bool) -> None:
+    nodes = {node.name: node for node in open_nodes(Run.open(folder).index_folder)}
+    accepting, *others = sorted(nodes)
+    nodes[accepting].policy = replace(nodes[accepting].policy, accept_query_words=True)
+    asked = list[str]()
+    bus = BytesInThreads.of(*nodes.values())
+
+    def noting(silo: str) -> Any:
+        def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
+            asked.extend([silo] if json.loads(content)["kind"] == "search" else [])
+            return bus.responders[silo](content, most_bytes, arrived)
+
+        return answer
+
+    noted = WireBus(BytesInThreads({silo: noting(silo) for silo in nodes}))
+    hub = HubBackend(Run.open(folder), nodes, noted, deadline_seconds=60, share_words=True)
+    if asks:
+        hits = search(hub, value="0", share_words=True, k=50, radius_bits=0)
+        assert {hit.silo for hit in hits} == {accepting}
+        assert all(hit.id.endswith("-0") and hit.matched == ("0",) and hit.distance_bits is None for hit in hits)
+        assert (hits.order, {*hits.missing_silos}, {*hits.missing_silos.values()}) == (
+            "words",
+            {*others},
+            {WITHOUT_WORDS},
+        )
+        assert not search(hub, value="0", share_words=True, k=5, offset=50)
+        with pytest.raises(UnknownWords):
+            search(hub, value="0 zebra", share_words=True)
+        assert {*asked} == {accepting}
+    else:
+        with pytest.raises(UnknownWords):
+            search(hub, value="0", share_words=False)
+        assert not asked
+    hub.close()
     for node in nodes.values():
         node.close()

@@ -68,9 +68,11 @@ def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) ->
     """Yield the settings of the average that a method without an average of several silos does not use."""
     why = "trains on the pooled data of all silos" if federated.traits.pooled else "does not average parameters"
     averages = federated.traits.averages and not federated.traits.pooled
+    # The median protects means that silos send without parameters.
+    means_only = bool(federated.traits.means) and federated.traits.shares == "none"
+    rule = None if settings.robust is None else settings.robust.rule
     given = {
-        "federated.robust": settings.robust is not None
-        and not (averages or _median_of_means_only(settings.robust, federated)),
+        "federated.robust": rule is not None and not averages and not (means_only and rule == "median"),
         "federated.server": settings.server is not None and not federated.traits.averages,
         "federated.weight_cap": settings.given_cap < 1 and not averages,
         "federated.norm_limit": bool(settings.norm_limit)
@@ -81,11 +83,6 @@ def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) ->
             yield key, f'{key} has no effect: "{settings.name}" {why}. Remove {key}.'
     if settings.robust is not None and federated.traits.unprotected:
         yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"
-
-
-def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> bool:
-    """Return whether silos send means and no parameters, and the rule is the median, which protects them."""
-    return bool(federated.traits.means) and federated.traits.shares == "none" and robust.rule == "median"
 
 
 def _beside_the_rule(
@@ -260,10 +257,7 @@ def _objections_to_closed_form(
         f"Set federated.name = {_that_fit(alone=not local.traits.codes_comparable, sums=isinstance(local, FromSums))}."
     )
     if traits.closed_form == "none":
-        yield (
-            "federated.name",
-            f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}',
-        )
+        yield "federated.name", f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}'
     averages = traits.closed_form == "silos" and not (traits.pooled or traits.personalized)
     if averages and not local.traits.codes_comparable:
         yield (

@@ -165,7 +165,6 @@ class Encoder:
 
 
 def _blank(modality: Modality) -> Value:
-    """Return a query of a modality that says nothing."""
     if modality == "text":
         return "a"
     from PIL import Image

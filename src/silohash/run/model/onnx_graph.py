@@ -258,11 +258,7 @@ def onnx_files(trained: TrainedModel, samples: Mapping[Modality, npt.NDArray[np.
 
 
 def _tower(
-    trained: TrainedModel,
-    name: str,
-    modality: Modality,
-    given: npt.NDArray[np.generic],
-    traced: dict[Modality, bytes],
+    trained: TrainedModel, name: str, modality: Modality, given: npt.NDArray[np.generic], traced: dict[Modality, bytes]
 ) -> tuple[bytes, Parity]:
     """Return one tower as a file, and its agreement with torch."""
     encoder = trained.encoder(name)

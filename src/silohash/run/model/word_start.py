@@ -109,7 +109,6 @@ def _check_width(path: Path, first: Sequence[str], width: int) -> None:
 
 
 def _vector(numbers: list[str], where: str) -> npt.NDArray[np.float32]:
-    """Return the numbers of a line, ``(width,)``."""
     try:
         with np.errstate(over="ignore"):
             vector = np.array(numbers, np.float32)

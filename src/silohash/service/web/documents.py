@@ -246,8 +246,9 @@ class ResultsDocument(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESULTS]})
 
     order: str = Field(
-        description='"newest" if nothing was searched for, "distance", "outputs" if real outputs order the nearest items, '
-        '"score" if all silos scored, or "rank" if silos use different models or only some scored.'
+        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, "rank" if '
+        'silos use different models or only some scored, "words" if the model knows none of them, or "newest" if nothing '
+        "was searched for."
     )
     hits: list[HitDocument]
     silos_asked: int

@@ -20,10 +20,10 @@ import numpy as np
 from silohash.base.errors import Diverged, NotPermitted, OtherVersion, SilosDiffer, UserError
 from silohash.base.files import digest_arrays, read_arrays, write_arrays, write_bytes
 from silohash.base.forms import of_json
-from silohash.base.types import Arrays, Modality, Notify, ReadArrays, Task
+from silohash.base.types import Arrays, Notify, ReadArrays, Task
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.evaluate.calibration import Calibration
-from silohash.features.base import Featurizer
+from silohash.features.base import Featurizers
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
@@ -182,13 +182,7 @@ class Announced:
 
 
 def store_own_run(
-    folder: Path,
-    prepared: Prepared,
-    featurizers: Mapping[Modality, Featurizer],
-    *,
-    broadcast: Message,
-    model: Message,
-    notify: Notify,
+    folder: Path, prepared: Prepared, featurizers: Featurizers, *, broadcast: Message, model: Message, notify: Notify
 ) -> None:
     """Store the run of a silo, with the model that it deploys. An earlier model is replaced.
 
@@ -308,7 +302,6 @@ def _prepare() -> Callable[[bytes], bytes]:
     site = Site(read_site_settings(Path(sys.argv[1])))
 
     def answer(request: bytes) -> bytes:
-        """Return the result of a task, or a message that describes why it failed."""
         try:
             message = Message.decode(request)
             return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))

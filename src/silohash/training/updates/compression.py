@@ -200,7 +200,6 @@ def _rows(array: np.ndarray) -> np.ndarray:
 
 
 def _part(parts: Parts, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a part of a compressed parameter."""
     if name not in parts:
         raise DamagedUpdateError(f"no {name}")
     array = parts[name]

@@ -214,7 +214,6 @@ def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) ->
     shape = features.shape[1], targets.shape[1]
 
     def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the sum over all bits and its gradient at R w."""
         moved = torch.from_numpy(flat).reshape(shape)
         logits, smooth = inputs @ moved, penalty @ moved
         value = float((nn.functional.softplus(logits) - targets * logits).sum() + (moved * smooth).sum())
@@ -268,10 +267,8 @@ class SePH(ClosedForm):
         assert isinstance(model, HashNet)  # noqa: S101  built by `build`
         rows = torch.randperm(len(data))[: self.params.sample].to(data.has_image.device)
         sample = data.take(rows)
-        codes, value = learn_codes(
-            label_distribution(labels_of(data)[rows]), model.bits, weight=self.params.quantization_weight,
-            iterations=self.params.iterations,
-        )  # fmt: skip
+        target, params = label_distribution(labels_of(data)[rows]), self.params
+        codes, value = learn_codes(target, model.bits, weight=params.quantization_weight, iterations=params.iterations)
         targets = (signs(codes).cpu() + 1.0) / 2.0
         for modality in model.modalities:
             held = sample.has(modality).cpu()
@@ -286,14 +283,10 @@ class SePH(ClosedForm):
         vectors = values.flatten(1).double().cpu()
         anchors = vectors[torch.randperm(len(vectors))[: self.params.anchors]]
         # The kernel divides by the width, which is 0 if all vectors are equal.
-        width = (2.0 * vectors.var(0, correction=0).sum()).clamp(min=FLOOR) if len(vectors) > 1 else torch.ones(())
-        width = width.double()
-        weights = fit_bits(
-            gaussian_kernel(vectors, anchors, width),
-            targets,
-            gaussian_kernel(anchors, anchors, width),
-            self.params.ridge,
-        )
+        spread = 2.0 * vectors.var(0, correction=0).sum() if len(vectors) > 1 else torch.ones((), dtype=torch.float64)
+        width = spread.clamp(min=FLOOR)
+        features, kernel = (gaussian_kernel(rows, anchors, width) for rows in (vectors, anchors))
+        weights = fit_bits(features, targets, kernel, self.params.ridge)
         unused = self.params.anchors - len(anchors)
         return {
             f"{modality}.backbone.anchors": nn.functional.pad(anchors, (0, 0, 0, unused)).float().numpy(),

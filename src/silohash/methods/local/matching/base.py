@@ -199,10 +199,7 @@ def distilled(scores: Tensor, images: Tensor, texts: Tensor) -> Tensor:
     wanted = SHARPNESS * (scores - scores.mean()) / scores.std().clamp(min=LEAST_DEVIATION)
     found = relaxed(images) @ relaxed(texts).T
     found = SHARPNESS * (found - found.mean()) / found.std().clamp(min=LEAST_DEVIATION)
-    return sum(
-        (F.cross_entropy(one, other.softmax(1)) for one, other in ((found, wanted), (found.T, wanted.T))),
-        start=scores.new_zeros(()),
-    )
+    return F.cross_entropy(found, wanted.softmax(1)) + F.cross_entropy(found.T, wanted.T.softmax(1))
 
 
 def relaxed(outputs: Tensor) -> Tensor:

@@ -164,11 +164,10 @@ class DSCMR(LocalMethod):
         held = {m: batch.has(m) for m in outputs.logit if bool(batch.has(m).any())}
         if not held:
             return {}
+        known = {m: rows & labels.any(1) for m, rows in held.items()}
+        errors = [distance(outputs.extra[f"{m}/{LABELS}"][rows], labels[rows]) for m, rows in known.items()]
         terms: Terms = {
-            "class": (
-                1.0,
-                torch.stack([_class_term(outputs, labels, m, rows) for m, rows in held.items()]).sum(),
-            ),
+            "class": (1.0, torch.stack(errors).sum()),
             "likelihood": (self.params.similarity_weight, self._likelihood(outputs, labels, held)),
         }
         both = batch.has_image & batch.has_text
@@ -197,9 +196,3 @@ class DSCMR(LocalMethod):
         for modality, deviations in outputs_of(model, data, part="logit").items():
             # Outputs are deviations from the old mean, so that their mean is the difference of the new one.
             network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))
-
-
-def _class_term(outputs: Outputs, labels: Tensor, modality: Modality, rows: Tensor) -> Tensor:
-    """Return the mean distance between predicted and true labels of the items that have the modality and a label."""
-    known = rows & labels.any(1)
-    return distance(outputs.extra[f"{modality}/{LABELS}"][known], labels[known])

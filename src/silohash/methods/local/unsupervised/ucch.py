@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -168,20 +169,14 @@ class UCCH(LocalMethod):
         """Return the mean contrast of one modality's codes with the memory, a scalar."""
         held = batch.rows_with(modality)
         rows, others, memory = batch.row[held], state.buffers["negatives"], state.buffers["memory"]
-        own = rows.unsqueeze(1) == others
-        return memory_contrast(
-            codes[held], signs(memory[rows]), signs(memory[others]), own, self.params.temperature
-        ).mean()
+        positive, negatives, own = signs(memory[rows]), signs(memory[others]), rows.unsqueeze(1) == others
+        return memory_contrast(codes[held], positive, negatives, own, self.params.temperature).mean()
 
     def _ranking(self, similarity: Tensor) -> Tensor:
         """Return the ranking losses of images among texts and of texts among images, summed, a scalar."""
-        forth, back = (
-            ranking_loss(
-                values, margin=self.params.margin, shift=self.params.shift, temperature=self.params.ranking_temperature
-            )
-            for values in (similarity, similarity.T)
-        )
-        return forth + back
+        given = self.params
+        loss = partial(ranking_loss, margin=given.margin, shift=given.shift, temperature=given.ranking_temperature)
+        return loss(similarity) + loss(similarity.T)
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Move the memory toward the codes of the batch."""
