@@ -338,8 +338,10 @@ def _most_frequent(merged: Hits, options: SearchOptions) -> Mapping[str, Mapping
     if not options.facets:
         return None
     found = {name: (merged.facets or {}).get(name, {}) for name in options.facets}
-    ordered = {name: sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])) for name, counts in found.items()}
-    return {name: dict(pairs[: options.facet_values]) for name, pairs in ordered.items()}
+    ordered = {
+        name: sorted((-count, value) for value, count in counts.items() if count) for name, counts in found.items()
+    }
+    return {name: {value: -count for count, value in pairs[: options.facet_values]} for name, pairs in ordered.items()}
 
 
 def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) -> Hits:
