@@ -29,12 +29,14 @@ from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
-from silohash.search.hits import Hits, Query, SearchOptions
-from silohash.search.merge import ask
+from silohash.search.hits import Hits, Query
+from silohash.search.merge import ask, ask_newest
+from silohash.search.options import SearchOptions
 from silohash.search.policy import MEASURED, Source
 from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
+    Browse,
     Code,
     CodeRequest,
     FederationStatus,
@@ -143,7 +145,7 @@ class Federation:
 
         Silos that do not answer are listed in ``missing_silos`` with the reason. If the model scores pairs, each silo scores
         the items that it finds by their codes. A text then finds pictures, and a picture texts, unless another target is
-        wished for, which is found by codes.
+        wished for, which is found by codes. If nothing is searched for, the items that pass the filters are listed.
 
         Raises:
             NotFound: If a silo in ``request.silos`` does not exist.
@@ -152,6 +154,9 @@ class Federation:
             UserError: If the request cannot be encoded.
         """
         silos, deadline = self._chosen(request.silos), self._deadline(request)
+        if request.value is None:
+            browse = Browse(**request.values(), request_id=self._request_id())
+            return replace(await ask_newest(self.bus, silos, browse, deadline_seconds=deadline), folders=self.folders)
         if isinstance(request.value, Code):
             encoded = Encoded(dict.fromkeys(silos, request.value), modality=request.value.modality, source="code")
             return await self._found(encoded, request, deadline)
