@@ -67,7 +67,6 @@ def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], 
     bar: Progress | None = None
 
     def advance(count: int) -> None:
-        """Add completed items, and report progress if it is due."""
         nonlocal bar, done, last
         done += count
         now = time.monotonic()

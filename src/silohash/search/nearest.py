@@ -71,12 +71,15 @@ class Matches:
         tiers: ``(n,)`` the tier of each (`silohash.search.order`).
         matched: ``(n,)`` the words that each has, as a sum of ``2 ** place`` over their places in the query.
         searched: The keys of all items without excluded words, in ascending order; None if no item has one.
+        hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
+            find. All are then at the same distance, so that words never tell of codes. None for other silos.
     """
 
     keys: Keys
     tiers: _Places
     matched: _Places
     searched: Keys | None = None
+    hidden_within: int | None = None
 
     def up_to(self, tier: int) -> Keys:
         """Return the keys of the items in a tier and those before it."""
@@ -104,8 +107,10 @@ def matches_in(
     text = query.typed(accepted=policy.accept_query_words)
     if text is None:
         return None
-    ids = approved()
-    return {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
+    limit = None if policy.orders_by_outputs else most_bits
+    found = {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    return {name: replace(matches, hidden_within=limit) for name, matches in found.items()}
 
 
 def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved: Collection[str] | None) -> Matches:
@@ -267,7 +272,7 @@ def nearest_items(
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
-            found = _near(indexes, query, k, radius_bits, step_bits, among)
+            found = _hidden(indexes, query, matches, among) or _near(indexes, query, k, radius_bits, step_bits, among)
             near = {name: _united(*near[name], *found[name]) for name in indexes}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
@@ -296,6 +301,18 @@ def _near(
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
         return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
     return {name: _inside(*found, limit_bits) for name, found in near.items()}
+
+
+def _hidden(
+    indexes: Mapping[Modality, LoadedIndex], query: Query, matches: MatchesOf, among: Mapping[Modality, Keys]
+) -> dict[Modality, tuple[Keys, Distances]]:
+    """Return the keys and distances of all items in a tier, whatever their distance, if it is to be hidden."""
+    limits = {name: match.hidden_within for name, match in (matches or {}).items()}
+    return {
+        name: loaded.within(query.words, limit, query.label, among[name])
+        for name, loaded in indexes.items()
+        if (limit := limits[name]) is not None
+    }
 
 
 def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) -> tuple[Keys, Distances]:
@@ -344,6 +361,9 @@ def _places(
     """Return the place and the words of each code, and whether there are order values."""
     nothing = np.zeros(len(keys), np.int64)
     tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
+    if matches is not None and matches.hidden_within is not None:
+        stated = min(matches.hidden_within, query.bits if query.radius_bits is None else query.radius_bits)
+        distances = np.where(tiers < BY_CODE, stated, distances)
     values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
     return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 

@@ -399,3 +399,27 @@ def test_words_from_another_machine_are_only_compared_if_the_policy_accepts_them
     assert node.status().accepts_words is accepts
     hits = node.answer(replace(sent, text="lamp -two", k=2))
     assert hits.ids == (("d", "b") if accepts else ("a-1", "b"))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_near_queries": 9}, {"rank_only": True}, {"code_noise": 0.1}, {"distance_step_bits": 4}],
+    ids=lambda limits: next(iter(limits)),
+)
+def test_what_words_find_tells_nothing_of_codes_if_the_policy_limits_what_answers_tell(store, limits):
+    node = SiloNode("north", {"image": store}, Policy(**limits))
+
+    def told(code, **options):
+        hits = node.answer(replace(worded("sea", k=2, **options), words=code))
+        return {*hits.ids}, hits.distances, hits.tiers, hits.left_out, hits.ranks
+
+    assert told(FAR[0])[2] == (EXACT, ALL_WORDS)
+    assert told(FAR[0]) == told(FAR[3]) == told(~FAR[0])
+    if not node.policy.rank_only:
+        assert told(FAR[0], radius_bits=0)[0] == told(FAR[3], radius_bits=0)[0], "a radius would tell distances"
+
+
+def test_words_do_not_find_what_is_beyond_the_policys_largest_distance(store):
+    for limits in ({}, {"max_near_queries": 9}):
+        node = SiloNode("north", {"image": store}, Policy(max_distance_bits=15, **limits))
+        assert "d" not in node.answer(worded("lamp", k=4)).ids

@@ -13,14 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from silohash.base.analysis import SPACELESS, script_of
-from silohash.base.names import describe_near, similar, tidy
+from silohash.base.names import describe_near, listed, similar, tidy
 from silohash.base.types import Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Features
 from silohash.data.formats.cells import WRITE_LABELS
-
-MOST_NAMED = 5
-"""Number of rows or names that a warning names."""
 
 MOST_VALUES = 10_000
 """Number of different values of a column up to which they are compared."""
@@ -50,12 +47,6 @@ FLAGS = ({"0", "1"}, {"False", "True"})
 def stands_for_nothing(value: str) -> bool:
     """Return whether a value is a word for a missing value."""
     return 0 < len(value) <= LONGEST_NOTHING and value.strip("[](){}'\" ").casefold() in NOTHING
-
-
-def listed(values: Sequence[object]) -> str:
-    """Return the first values of a list, and how many more there are."""
-    more = f" and {len(values) - MOST_NAMED:,} more" if len(values) > MOST_NAMED else ""
-    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values[:MOST_NAMED]) + more
 
 
 def quoted(values: Sequence[str]) -> str:
@@ -97,13 +88,10 @@ def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
         )
     if lists := [number for number, text in texts.items() if LIST.fullmatch(text)]:
         yield f"The texts of some rows look like lists that cannot be read: row {listed(lists)}. Write one row per text."
-    yield from _doubts_about_words(list(filter(None, texts.values())))
-
-
-def _doubts_about_words(texts: Sequence[str]) -> Iterator[str]:
-    words = (text.casefold() for text in texts if len(text.split()) == 1 and not SPACELESS & set(map(script_of, text)))
+    held = list(filter(None, texts.values()))
+    words = (text.casefold() for text in held if len(text.split()) == 1 and not SPACELESS & set(map(script_of, text)))
     own = [word for word, count in Counter(words).items() if count == 1]
-    if len(texts) >= FEWEST_TEXTS and len(own) > OWN_WORDS * len(texts):
+    if len(held) >= FEWEST_TEXTS and len(own) > OWN_WORDS * len(held):
         yield (
             f"Nearly every text is a single word of its own: {quoted(own)}. Texts that share no words do not teach a model "
             "what words mean. Use a column with sentences, or a published network that reads texts."

@@ -274,13 +274,11 @@ class Matlab5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
-        """Read numbers by scipy; a sparse matrix becomes dense."""
         value = self._value(name)
         return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Read texts by scipy."""
         value = np.asarray(self._value(name))
         texts = [_plain_string(element, self.path, name) for element in value.reshape(-1)]
         return np.array(texts, dtype=np.str_).reshape(value.shape)
@@ -369,7 +367,6 @@ class Hdf5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
-        """Read numbers by h5py; a sparse matrix becomes dense."""
         with _open_hdf5(self.path) as file:
             item = file[name]
             if not hasattr(item, "shape"):
@@ -378,7 +375,6 @@ class Hdf5File(MatFile):
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Read characters or cells by h5py."""
         with _open_hdf5(self.path) as file:
             dataset = file[name]
             values = self._stored(dataset)
@@ -440,7 +436,6 @@ def _is_cells(dataset: h5py.Dataset) -> bool:
 
 
 def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of h5py
-    """Tell whether an HDF5 item is a MATLAB array of characters."""
     kind = item.attrs.get("MATLAB_class", b"")
     return hasattr(item, "shape") and kind in (b"char", "char") and item.dtype.kind == "u"
 
@@ -458,9 +453,8 @@ def _empty_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
 def _dense(group: h5py.Group) -> np.ndarray:
     """Return MATLAB's sparse matrix (compressed columns) as a dense one."""
     starts, stores = group["jc"][()].astype(np.int64), "data" in group
-    dense = np.zeros(
-        (int(group.attrs["MATLAB_sparse"]), len(starts) - 1), group["data"].dtype if stores else np.float64
-    )
+    shape = int(group.attrs["MATLAB_sparse"]), len(starts) - 1
+    dense = np.zeros(shape, group["data"].dtype if stores else np.float64)
     if stores:
         columns = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         dense[group["ir"][()].astype(np.int64), columns] = group["data"][()]
@@ -484,11 +478,9 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
         return None
 
     def encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
-        """Encode as Python does."""
         return text.encode(f"utf-16-{name[-2:]}", "surrogatepass"), len(text)
 
     def decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
-        """Decode unit by unit, surrogates included."""
         units = np.frombuffer(bytes(content), f"{order}u2")
         return "".join(map(chr, units.tolist())), units.nbytes
 

@@ -55,7 +55,6 @@ class Contents:
     columns: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     def has(self, modality: Modality) -> npt.NDArray[np.bool_]:

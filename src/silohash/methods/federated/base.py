@@ -370,7 +370,6 @@ class FederatedMethod:
         return [name for name in self._sent_names(model.state_dict()) if name not in fixed]
 
     def _sent_names(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the parameters that the server sends."""
         every = list(names)
         hashing = hash_layers(every)
         body = [name for name in every if name not in hashing]

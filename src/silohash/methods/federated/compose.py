@@ -229,12 +229,10 @@ def check_members(members: Members) -> None:
 
 
 def _adapters(members: Members, hook: str) -> dict[str, Adapter]:
-    """Return the adapters that override a hook."""
     return {label: method.adapter for label, method in members.items() if overrides(method, hook)}
 
 
 def _check_agreement(values: Mapping[str, object], part: str, names: Sequence[str]) -> None:
-    """Reject two members with different values."""
     for label, value in values.items():
         first = next(iter(values))
         if value != values[first]:
@@ -315,10 +313,8 @@ class MemberAdapters(Adapter):
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the losses of all members' auxiliary networks."""
-        members = self.members.items()
-        return prefixed(
-            {label: m.adapter.auxiliary_step(context.member(label), batch, outputs) for label, m in members}
-        )
+        adapters = {label: method.adapter for label, method in self.members.items()}
+        return prefixed({n: a.auxiliary_step(context.member(n), batch, outputs) for n, a in adapters.items()})
 
 
 class Compose(FederatedMethod):
@@ -414,7 +410,6 @@ class Compose(FederatedMethod):
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
         def after(label: str, method: FederatedMethod) -> ServerState:
-            """Return the server state after a member's aggregation."""
             return method.aggregate(server_of(server, label), [seen_by(label, update) for update in updates])
 
         decider = self.deciders.get("aggregate")

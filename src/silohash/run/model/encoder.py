@@ -23,6 +23,9 @@ from silohash.features.text import BagOfWords
 from silohash.features.vectors import vectors
 from silohash.index.codes import Codes, magnitudes_of, pack
 
+Vectors: TypeAlias = npt.NDArray[np.generic]
+"""A featurizer's vectors, ``(n, *shape)``."""
+
 Labels: TypeAlias = npt.NDArray[np.uint8]
 """True labels of some items, ``(n, C)`` multi-hot."""
 
@@ -30,9 +33,7 @@ Labels: TypeAlias = npt.NDArray[np.uint8]
 class Towers(Protocol):
     """The towers of one trained model, ready to run."""
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
 
         Args:
@@ -141,11 +142,7 @@ class Encoder:
         return self.outputs(self.featurizers[modality].encode_one(value), modality)
 
     def codes_of(
-        self,
-        values: npt.NDArray[np.generic],
-        modality: Modality,
-        ids: npt.NDArray[np.str_],
-        labels: Labels | None = None,
+        self, values: Vectors, modality: Modality, ids: npt.NDArray[np.str_], labels: Labels | None = None
     ) -> Codes:
         """Return the codes of a featurizer's vectors, ``(n, *shape)``; ``labels`` as `labels_for` returns them."""
         return self._coded(self.outputs(values, modality, labels), modality, ids)
@@ -155,9 +152,7 @@ class Encoder:
         about: dict[str, Any] = {"bits": self.bits, "modality": modality, "model_digest": self.digest}
         return Codes(words=pack(outputs), ids=ids, magnitudes=magnitudes_of(outputs), **about)
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the outputs, ``(n, bits)`` float32, whose signs are the codes of a featurizer's vectors ``(n, *shape)``."""
         if not len(values):
             return np.zeros((0, self.bits), np.float32)
@@ -201,9 +196,7 @@ class OnnxTowers:
         self._content = content
         self._sessions: dict[Modality, Any] = {}
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the outputs, see `Towers.outputs`. Labels must be None: models that use them have no ONNX files."""
         assert labels is None  # noqa: S101  see `Encoder.check_without_labels`
         if modality not in self._sessions:

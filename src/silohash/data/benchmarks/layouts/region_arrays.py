@@ -165,8 +165,16 @@ def _read_part(root: Path, name: str) -> _Part:
             raise MissingFile(
                 f"{needed} is missing; the arrays present are: {present}. Add it, or set data.options.parts."
             )
-    features = _map_features(path)
-    lines = _read_captions(captions)
+    features = read_npy(path, mapped=True, remedy=reading.RESTORE, missing=reading.RESTORE)
+    if features.ndim != 3 or features.dtype.kind != "f":
+        raise WrongShape(
+            f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
+            "regions, width)."
+        )
+    lines = reading.read_lines(captions)
+    if "" in lines:
+        empty = f"line {lines.index('') + 1} is empty, but each picture has five captions"
+        raise BadLine(f"{captions}, {empty}. {reading.RESTORE}")
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
         raise FilesDiffer(
@@ -178,24 +186,6 @@ def _read_part(root: Path, name: str) -> _Part:
         _check_repeated_rows(path, features)
     starts = range(0, len(lines), CAPTIONS_PER_PICTURE)
     return _Part(name, features, [lines[start : start + CAPTIONS_PER_PICTURE] for start in starts], step)
-
-
-def _read_captions(path: Path) -> list[str]:
-    lines = reading.read_lines(path)
-    if "" in lines:
-        number = lines.index("") + 1
-        raise BadLine(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
-    return lines
-
-
-def _map_features(path: Path) -> np.ndarray:
-    features = read_npy(path, mapped=True, remedy=reading.RESTORE, missing=reading.RESTORE)
-    if features.ndim != 3 or features.dtype.kind != "f":
-        raise WrongShape(
-            f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
-            "regions, width)."
-        )
-    return features
 
 
 def _check_repeated_rows(path: Path, features: np.ndarray) -> None:

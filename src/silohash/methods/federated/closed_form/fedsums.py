@@ -88,11 +88,8 @@ class FedSums(FederatedMethod):
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send what the next sums are computed with, or the finished parameters."""
-        done = server.final
-        return Message(
-            kind="broadcast", sender="server", round=round, params=server.params if done else {},
-            extras={} if done else server.extras,
-        )  # fmt: skip
+        message = super().broadcast(server, silo, round=round)
+        return replace(message, params=server.params, extras={}) if server.final else message
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Return no phases: the silo does not train."""

@@ -144,7 +144,6 @@ class FedALA(FederatedMethod):
         context.keep("mix", mix)
 
     def _mixed_layers(self, context: SiloContext, kept: Arrays) -> MixedLayers:
-        """Return the parameters to mix, given the silo's own model."""
         trainable = {name: p for name, p in context.model.named_parameters() if p.requires_grad}
         names = top_layers(trainable, self.params.layers)
         device = context.data.has_image.device

@@ -24,7 +24,7 @@ own (`silohash.training.silo.with_separate_terms`). Equation (3) is `FederatedMe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
@@ -157,12 +157,9 @@ def bit_divergence(codes: Tensor, teacher: Tensor) -> Tensor:
 
 def distillation(codes: Tensor, teacher: Tensor, *, kind: Divergence, temperature: float = 1.0) -> Tensor:
     """Return the distance of relaxed codes ``(B, K)`` from the teacher's, a scalar. Source: FedUCH, (12) and (13)."""
-    kinds: dict[Divergence, Callable[[], Tensor]] = {
-        "soft": lambda: soft_divergence(codes, teacher, temperature),
-        "bernoulli": lambda: bit_divergence(codes, teacher),
-        "mse": lambda: F.mse_loss(codes, teacher),
-    }
-    return kinds[kind]()
+    if kind == "mse":
+        return F.mse_loss(codes, teacher)
+    return bit_divergence(codes, teacher) if kind == "bernoulli" else soft_divergence(codes, teacher, temperature)
 
 
 def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch: PairBatch) -> Tensor:
@@ -220,10 +217,8 @@ class FedUCH(FederatedMethod):
 
     def chosen_traits(self) -> Traits:
         """State whether the terms have steps of their own."""
-        separate = self.params.separate_steps
-        return replace(
-            self.traits, separate_steps=separate, not_private={"separate_steps": NOT_PRIVATE} if separate else {}
-        )
+        reasons = {"separate_steps": NOT_PRIVATE} if self.params.separate_steps else {}
+        return replace(self.traits, separate_steps=self.params.separate_steps, not_private=reasons)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width and, if needed, are known before dropout.
@@ -283,12 +278,7 @@ class FedUCH(FederatedMethod):
         )  # fmt: skip
 
     def _frozen(
-        self,
-        context: SiloContext,
-        key: FrozenModel,
-        batch: PairBatch,
-        part: Part,
-        modalities: Sequence[Modality],
+        self, context: SiloContext, key: FrozenModel, batch: PairBatch, part: Part, modalities: Sequence[Modality]
     ) -> Mapping[Modality, Tensor]:
         """Return a frozen model's outputs for a batch, ``(B, p)`` per modality. Dropout does not change projections."""
         if self.params.teacher_dropout and part != "projection":

@@ -238,11 +238,10 @@ def curvature_root(features: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     return root
 
 
-class SePH(ClosedForm):
+class SePH(ClosedForm[SePHParams]):
     """Semantics-preserving hashing, for one or two modalities."""
 
     Params = SePHParams
-    params: SePHParams
     presets: ClassVar = {"recommended": {}, "paper": {"sample": 5000}}
     traits = Traits(needs_labels=True, codes_comparable=False)
 

@@ -72,12 +72,7 @@ class DPSH(StoredPairs):
     params: DPSHParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {
-            "quantization_weight": 10.0,
-            "class_balance": False,
-            "normalization": "paper",
-            "anchors": 1_000_000,
-        },
+        "paper": {"quantization_weight": 10.0, "class_balance": False, "normalization": "paper", "anchors": 1_000_000},
     }
     remedy = "Raise the learning rate, or use the preset recommended."
     relaxation = "identity"

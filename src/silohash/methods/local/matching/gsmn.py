@@ -279,7 +279,6 @@ class GraphMatching(nn.Module):
             near_words = own_weights(near_words)
 
         def scores(rows: Tensor, columns: slice) -> Tensor:
-            """Return the scores of some texts and images."""
             said, shown = words.take(rows), regions.take(columns)
             of_words, of_regions = node_cosines(said, shown, temperature)
             most, places = said.mask.shape[1], shown.mask.shape[1]
@@ -305,11 +304,10 @@ class GSMNNet(MatchingNet):
         return scores
 
 
-class GSMN(Matching):
+class GSMN(Matching[GSMNParams]):
     """Graph matching of words and regions."""
 
     Params = GSMNParams
-    params: GSMNParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0, "convolution": "tanh", "kernel_width": 32},

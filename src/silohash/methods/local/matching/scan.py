@@ -106,7 +106,6 @@ class SCANNet(MatchingNet):
         all_words, all_regions = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
 
         def score(rows: Tensor, columns: slice) -> Tensor:
-            """Return the scores of some texts and images."""
             words, regions = all_words.take(rows), all_regions.take(columns)
             affinity = affinities(words, regions)
             weights = attention(affinity[0], words.mask, regions.mask, direction, temperature)
@@ -117,11 +116,10 @@ class SCANNet(MatchingNet):
         return chunked(score, all_words, all_regions).T
 
 
-class SCAN(Matching):
+class SCAN(Matching[SCANParams]):
     """Cross attention between words and regions."""
 
     Params = SCANParams
-    params: SCANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

@@ -106,13 +106,12 @@ class DCMHParams(StoredPairsParams):
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
 
 
-class StoredPairs(LocalMethod):
+class StoredPairs(LocalMethod[StoredPairsParams]):
     """A base of methods that compare a batch with the stored outputs of other items by shared labels.
 
     A subclass calls `likelihood` in `terms`, and states in `remedy` what the user can do if the codes collapse.
     """
 
-    params: StoredPairsParams
     traits = Traits(needs_labels=True)
     remedy: ClassVar[str] = ""
 

@@ -267,11 +267,10 @@ def losses(
     return found
 
 
-class DGCPN(LocalMethod):
+class DGCPN(LocalMethod[DGCPNParams]):
     """Graph-neighbor coherence preserving hashing, for one or two modalities."""
 
     Params = DGCPNParams
-    params: DGCPNParams
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params

@@ -135,11 +135,10 @@ def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature
     return (margin + temperature * (shifted / temperature).logsumexp(1) - own).mean()
 
 
-class UCCH(LocalMethod):
+class UCCH(LocalMethod[UCCHParams]):
     """A contrast with a memory of binary codes and a ranking loss, for one or two modalities."""
 
     Params = UCCHParams
-    params: UCCHParams
     presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"contrast_weight": 0.9, "shift": 1.0}}
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
