@@ -265,8 +265,8 @@ def batch_of(
         image=standardized(values, pixels.get("pixel_mean"), pixels.get("pixel_deviation")) if is_image else None,
         text=None if is_image else values,
         labels=labels,
-        has_image=torch.full((count,), is_image, device=device),
-        has_text=torch.full((count,), not is_image, device=device),
+        has_image=torch.full((count,), int(is_image), dtype=torch.bool, device=device),
+        has_text=torch.full((count,), int(not is_image), dtype=torch.bool, device=device),
     )
 
 
