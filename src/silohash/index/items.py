@@ -100,12 +100,14 @@ class KeptRows:
         kept = {label: keys[positions(live, keys)[1]] for label, keys in joined.items()}
         return {label: keys for label, keys in kept.items() if len(keys)}
 
-    def values(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the key and the value of each item that has a value in a column, see `value_of`."""
+    def values(self, name: str, after: int) -> Iterator[tuple[int, str]]:
+        """Yield the key and the value of each item with a higher key and a value in a column, see `value_of`."""
         for part in self._parts:
+            if not len(part.keys) or part.keys[-1] <= after:
+                continue
             texts = (part.content[middle:end] for _, middle, end in part.bounds.tolist())
             for key, payload in zip(part.keys.tolist(), json.loads(b"[" + b",".join(texts) + b"]"), strict=True):
-                if value := value_of(payload, name):
+                if key > after and (value := value_of(payload, name)):
                     yield key, value
 
     def changed(self, rows: Iterable[Row], live: Keys, most_bytes: int) -> KeptRows | None:
@@ -307,13 +309,13 @@ class ItemRows:
                 found.setdefault(label, []).append(key)
         return {label: np.array(keys, np.int64) for label, keys in found.items()}
 
-    def values(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the key and the value of each item that has a value in a column, see `value_of`.
+    def values(self, name: str, after: int) -> Iterator[tuple[int, str]]:
+        """Yield the key and the value of each item with a higher key and a value in a column, see `value_of`.
 
         Raises:
             UserError: If a row is damaged.
         """
-        for key, _, text in self.after(-1):
+        for key, _, text in self.after(after):
             if value := value_of(json.loads(text or "{}"), name):
                 yield key, value
 

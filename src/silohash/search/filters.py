@@ -180,10 +180,10 @@ class Column:
     exact: bool = False
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[int, str]]) -> Column:
-        """Return the column with some entries, each of which is the position of an item and its value."""
-        codes: dict[str, int] = {}
-        rows, found = list[int](), list[int]()
+    def of(cls, entries: Iterable[tuple[int, str]], known: Column | None = None) -> Column:
+        """Return the column with those of a known one and further entries: the position of an item and its value."""
+        codes: dict[str, int] = {} if known is None else {value: code for code, value in enumerate(known.values)}
+        rows, found = ([], []) if known is None else (known.rows.tolist(), known.codes.tolist())
         for row, value in entries:
             rows.append(row)
             found.append(codes.setdefault(value, len(codes)))

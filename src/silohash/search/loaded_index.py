@@ -107,6 +107,7 @@ class LoadedIndex:
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
         self._columns: dict[str, Column] = {}
+        self._read_columns: dict[str, Column] = {} if former is None else dict(former._read_columns)
         if prepared:
             # Damaged rows are not an error until a search needs them.
             with suppress(UserError):
@@ -199,12 +200,22 @@ class LoadedIndex:
         return keys - self._first if self._gapless else np.searchsorted(self._keys, keys)
 
     def column(self, name: str) -> Column:
-        """Return a column of the items: their labels, another field, or a further column. Each is read once."""
+        """Return a column of the items: their labels, another field, or a further column. Each is read once.
+
+        After a change of the store, only new items are read.
+        """
         if name not in self._columns:
-            column = self._labels_as_column() if name == LABELS else Column.of((self._rows or self.store).values(name))
+            column = self._labels_as_column() if name == LABELS else self._read_column(name)
             rows, there = positions(self._keys, column.rows)
             self._columns[name] = replace(column, rows=rows[there], codes=column.codes[there])
         return self._columns[name]
+
+    def _read_column(self, name: str) -> Column:
+        """Return a field or a further column, with keys in place of positions."""
+        known = self._read_columns.get(name)
+        last = -1 if known is None or not len(known.rows) else int(known.rows[-1])
+        self._read_columns[name] = Column.of((self._rows or self.store).values(name, last), known)
+        return self._read_columns[name]
 
     def _labels_as_column(self) -> Column:
         """Return the labels, with keys in place of positions."""

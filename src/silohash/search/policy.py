@@ -176,7 +176,8 @@ class Policy:
         """Return why a search cannot use some columns, whether they exist or not; empty if it can."""
         for name in columns:
             if name not in self.stored or name == "preview":
-                return f'Its policy does not release "{name}", so a search cannot filter or order by it.'
+                released = ", ".join(each for each in self.stored if each != "preview") or "nothing else"
+                return f'Its policy does not release "{name}", so a search cannot use it. It releases: {released}.'
         return ""
 
     def countable(self, columns: Sequence[str]) -> tuple[list[str], list[str]]:
