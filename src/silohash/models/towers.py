@@ -259,14 +259,16 @@ def batch_of(
     Pixels have ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or nothing. Few models use labels
     (`silohash.methods.traits.Traits.label_sides`).
     """
-    count, device, is_image = len(values), values.device, modality == "image"
+    present = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
+    absent = torch.zeros_like(present)
+    is_image = modality == "image"
     return PairBatch(
-        row=torch.arange(count, device=device),
+        row=torch.arange(values.shape[0], device=values.device),
         image=standardized(values, pixels.get("pixel_mean"), pixels.get("pixel_deviation")) if is_image else None,
         text=None if is_image else values,
         labels=labels,
-        has_image=torch.full((count,), is_image, device=device),
-        has_text=torch.full((count,), not is_image, device=device),
+        has_image=present if is_image else absent,
+        has_text=absent if is_image else present,
     )
 
 
