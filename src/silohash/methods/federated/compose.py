@@ -317,10 +317,9 @@ class MemberAdapters(Adapter):
         return prefixed({n: a.auxiliary_step(context.member(n), batch, outputs) for n, a in adapters.items()})
 
 
-class Compose(FederatedMethod):
+class Compose(FederatedMethod[ComposeParams]):
     """Several federated methods, each under its own label."""
 
-    Params = ComposeParams
     presets: ClassVar = {"recommended": {}}
 
     def __init__(self, params: ComposeParams, run: RunFacts = NO_RUN) -> None:

@@ -112,10 +112,9 @@ class MixedLayers:
             self.parameters[name].copy_(torch.lerp(self.own[name], self.common[name], share))
 
 
-class FedALA(FederatedMethod):
+class FedALA(FederatedMethod[FedALAParams]):
     """Federated averaging with element-wise mixing in the silo."""
 
-    Params = FedALAParams
     traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:

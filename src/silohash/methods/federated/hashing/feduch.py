@@ -187,10 +187,9 @@ def frozen_model(context: SiloContext, key: FrozenModel) -> nn.Module:
     return previous
 
 
-class FedUCH(FederatedMethod):
+class FedUCH(FederatedMethod[FedUCHParams]):
     """Federated averaging with a contrast between modalities and a distillation."""
 
-    Params = FedUCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},

@@ -180,10 +180,9 @@ def common_prototypes(rows: Tensor, count: int) -> Tensor:
     return common
 
 
-class PTFUCH(FederatedMethod):
+class PTFUCH(FederatedMethod[PTFUCHParams]):
     """Federated averaging with prototypes of clusters from private models."""
 
-    Params = PTFUCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {

@@ -241,7 +241,6 @@ def curvature_root(features: Tensor, kernel: Tensor, ridge: float) -> Tensor:
 class SePH(ClosedForm[SePHParams]):
     """Semantics-preserving hashing, for one or two modalities."""
 
-    Params = SePHParams
     presets: ClassVar = {"recommended": {}, "paper": {"sample": 5000}}
     traits = Traits(needs_labels=True, codes_comparable=False)
 

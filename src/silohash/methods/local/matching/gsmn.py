@@ -307,7 +307,6 @@ class GSMNNet(MatchingNet):
 class GSMN(Matching[GSMNParams]):
     """Graph matching of words and regions."""
 
-    Params = GSMNParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0, "convolution": "tanh", "kernel_width": 32},

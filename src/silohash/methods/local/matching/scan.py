@@ -119,8 +119,6 @@ class SCANNet(MatchingNet):
 class SCAN(Matching[SCANParams]):
     """Cross attention between words and regions."""
 
-    Params = SCANParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""
         image, text = towers_of(spec, "scan")

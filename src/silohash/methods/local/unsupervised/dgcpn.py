@@ -270,8 +270,6 @@ def losses(
 class DGCPN(LocalMethod[DGCPNParams]):
     """Graph-neighbor coherence preserving hashing, for one or two modalities."""
 
-    Params = DGCPNParams
-
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params
         self._stored = SiloCache()

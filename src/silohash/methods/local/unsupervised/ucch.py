@@ -138,7 +138,6 @@ def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature
 class UCCH(LocalMethod[UCCHParams]):
     """A contrast with a memory of binary codes and a ranking loss, for one or two modalities."""
 
-    Params = UCCHParams
     presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"contrast_weight": 0.9, "shift": 1.0}}
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
