@@ -153,7 +153,6 @@ class FedALA(FederatedMethod[FedALAParams]):
         )
 
     def _learned_mix(self, context: SiloContext, layers: MixedLayers) -> dict[str, Tensor]:
-        """Return the mixing weights after learning them on the local loss."""
         device = context.data.has_image.device
         before = {name: torch.from_numpy(array).to(device) for name, array in context.kept("mix").items()}
         mix = before or {name: torch.ones_like(own) for name, own in layers.own.items()}

@@ -240,7 +240,6 @@ class _Losses(torch.autograd.Function):
 
 
 def _square_sum(values: Tensor) -> Tensor:
-    """Return the sum of the squares, a scalar."""
     return values.flatten().dot(values.flatten())
 
 
