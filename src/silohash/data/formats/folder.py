@@ -299,8 +299,7 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     image, text = folder.given.get("image"), folder.given.get("text")
     words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
     pictures = _pictures(folder)
-    # Pictures beside given features are there to look at, if every item has one that can be decoded.
-    preview = pictures if image and all(folder.files) and not next(_not_shown(folder), "") else None
+    preview = pictures if _is_shown(folder) else None
     labels, names = _labels(folder)
     splits, shared = _splits(folder)
     counts = {
@@ -374,6 +373,11 @@ def _picture_names(folder: _Folder) -> list[str]:
         return [str(picture) for picture in values.pictures.tolist()]
     names = folder.pictures if any(folder.pictures) else [row.values.get(PICTURE, "") for row in folder.rows]
     return list(map(canonical_path, names))
+
+
+def _is_shown(folder: _Folder) -> bool:
+    """Return whether there are pictures to look at beside given features: one of every item that can be decoded."""
+    return "image" in folder.given and all(folder.files) and not next(_not_shown(folder), "")
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:

@@ -340,8 +340,7 @@ def _disjoint(
         check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
-    by_default = max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
-    minimum = by_default if settings["minimum"] is None else whole(settings, "minimum", 0)
+    minimum = _minimum(settings, kind, items, silos)
     first, group_of = picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
@@ -366,6 +365,12 @@ def _disjoint(
         f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
     )
+
+
+def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
+    if settings["minimum"] is not None:
+        return whole(settings, "minimum", 0)
+    return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
 
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:

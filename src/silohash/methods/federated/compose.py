@@ -408,15 +408,15 @@ class Compose(FederatedMethod[ComposeParams]):
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
-        def after(label: str, method: FederatedMethod) -> ServerState:
+        def _after(label: str, method: FederatedMethod) -> ServerState:
             return method.aggregate(server_of(server, label), [seen_by(label, update) for update in updates])
 
         decider = self.deciders.get("aggregate")
-        decided = super().aggregate(server, updates) if decider is None else after(decider, self.members[decider])
+        decided = super().aggregate(server, updates) if decider is None else _after(decider, self.members[decider])
         # the other members only add to the average, so they are given it in place of a second one
         averaged = Aggregation(average=lambda current, updates: decided.params)
         states = {
-            label: decided if label == decider else after(label, method.averaging(averaged))
+            label: decided if label == decider else _after(label, method.averaging(averaged))
             for label, method in self.members.items()
         }
         private = {n: a for n, a in server.private.items() if n != "final" and n.partition("/")[0] not in self.members}

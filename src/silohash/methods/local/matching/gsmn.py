@@ -278,7 +278,7 @@ class GraphMatching(nn.Module):
         if self.params.propagation == "self":
             near_words = own_weights(near_words)
 
-        def scores(rows: Tensor, columns: slice) -> Tensor:
+        def _scores(rows: Tensor, columns: slice) -> Tensor:
             said, shown = words.take(rows), regions.take(columns)
             of_words, of_regions = node_cosines(said, shown, temperature)
             most, places = said.mask.shape[1], shown.mask.shape[1]
@@ -286,7 +286,7 @@ class GraphMatching(nn.Module):
             found += self.regions(of_regions, near_regions[columns, :, :places, :places], shown.mask)
             return found
 
-        return chunked(scores, words, regions).T
+        return chunked(_scores, words, regions).T
 
 
 class GSMNNet(MatchingNet):
