@@ -24,6 +24,7 @@ from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson
 from silohash.index import IN_MEMORY, SERVERS
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.hits import CANDIDATES, described
 
 if TYPE_CHECKING:
@@ -199,10 +200,12 @@ def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, appro
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for, in quotation marks.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for; -WORD excludes.")] = None,
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
     vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
+    text_weight: Annotated[float, typer.Option(metavar="W", min=0, max=1, help=ABOUT_WEIGHT)] = TEXT_WEIGHT,
+    region: Annotated[str | None, typer.Option(metavar="L,T,R,B", help=ABOUT_REGION)] = None,
     find: Find = "item",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help=described("k"))] = 10,
     offset: Annotated[int, typer.Option(metavar="N", min=0, help=described("offset"))] = 0,
@@ -220,7 +223,7 @@ def search(
     null: Null = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
+    """Search all silos for a text, an image or both, and merge their answers. Exits with 2 if no silo answered.
 
     In a terminal, each hit is a line of a table, followed by the path of its picture if it exists on this machine.
     Elsewhere, each hit is a line of fields separated by tabs: distance, silo, id, caption, labels, path, rank, score.
@@ -230,21 +233,10 @@ def search(
     _check_form({"--json": as_json, "--show": show, "--files": files or null})
     with open_run(run) as found:
         hits = found.search(
-            text,
-            image=image,
-            vector=vector,
-            vector_modality=vector_of,
-            find=find,
-            k=k,
-            offset=offset,
-            radius_bits=radius,
-            label=label,
-            candidates=candidates,
-            deadline_seconds=deadline,
-            bar=bar,
-            previews=previews or show,
-            engine=engine,
-        )
+            text, image=image, vector=vector, vector_modality=vector_of, text_weight=text_weight, region=region, find=find,
+            k=k, offset=offset, radius_bits=radius, label=label, candidates=candidates, deadline_seconds=deadline, bar=bar,
+            previews=previews or show, engine=engine,
+        )  # fmt: skip
     if as_json:
         print_json(_document(hits))
         if hits.unread is not None:
@@ -345,6 +337,7 @@ def _document(hits: Hits) -> dict[str, Any]:
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
         "unknown_words": list(hits.unknown_words),
+        "excluded_words": list(hits.excluded_words),
         "unread": None if hits.unread is None else asdict(hits.unread),
     }
 

@@ -163,8 +163,8 @@ class Query(SearchOptions):
         magnitudes: ``(bits,)`` magnitudes of the outputs whose signs are the code, which order items at the same distance;
             None to order them by a keyed hash alone. Silos ignore them unless the code was made from a text or a picture.
         source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
-        text: The text of the query, for silos of other machines whose policies accept it, which match its words. None to
-            compare codes only.
+        text: The text of the query as it was typed, for silos of other machines whose policies accept it, which match its
+            words (`silohash.search.composed`). None to compare codes only.
         own_text: The same for silos of this process. It is never sent to another machine.
     """
 
@@ -196,6 +196,10 @@ class Query(SearchOptions):
         if self.magnitudes is not None and (self.magnitudes.shape != (self.bits,) or self.magnitudes.dtype != np.uint8):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
+
+    def typed(self, *, accepted: bool) -> str | None:
+        """Return the text to compare words with: that of this process, or that of another machine if it is accepted."""
+        return self.text if accepted and self.own_text is None else self.own_text
 
     @property
     def window(self) -> int:
@@ -264,6 +268,7 @@ class Hits:
         matched: For each item, the words that it has, as a sum of ``2 ** place`` over their places in the query; None if no
             silo matched words.
         text: The text whose words silos matched; empty if there is none.
+        excluded_words: The words whose items silos left out, unless they are in ``by_code_only``.
         by_code_only: Names of the silos that did not match its words, because their policies do not accept them.
     """
 
@@ -291,6 +296,7 @@ class Hits:
     tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, Sometimes] = None
     matched: Annotated[tuple[Count, ...] | None, Sometimes] = None
     text: Annotated[str, Unsent] = ""
+    excluded_words: Annotated[tuple[str, ...], Unsent] = ()
     by_code_only: Annotated[tuple[str, ...], Unsent] = ()
 
     def __len__(self) -> int:

@@ -8,8 +8,9 @@ found there, the codes of k other items would precede it by a smaller distance. 
 than those of their codes, so k items would precede x. The codes that the scans find therefore suffice.
 
 Items with the query as their id or caption, and those with all of its words, come first (`order`). They are found by scans
-among them alone, each up to its tier, for the same reason. All indexes of a silo hold the same words of an item. Words match
-in fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
+among them alone, each up to its tier, for the same reason. No scan finds items with an excluded word. All indexes of a silo
+hold the same words of an item. Words match in fields that the silo's policy releases and in items that it approves, and
+nowhere else (`matches_in`).
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
 stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
+from silohash.search.composed import parsed_text
 from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.order import (
@@ -68,11 +70,16 @@ class Matches:
         keys: ``(n,)`` their keys, in ascending order.
         tiers: ``(n,)`` the tier of each (`silohash.search.order`).
         matched: ``(n,)`` the words that each has, as a sum of ``2 ** place`` over their places in the query.
+        searched: The keys of all items without excluded words, in ascending order; None if no item has one.
+        hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
+            find. All are then at the same distance, so that words never tell of codes. None for other silos.
     """
 
     keys: Keys
     tiers: _Places
     matched: _Places
+    searched: Keys | None = None
+    hidden_within: int | None = None
 
     def up_to(self, tier: int) -> Keys:
         """Return the keys of the items in a tier and those before it."""
@@ -97,11 +104,13 @@ def matches_in(
     indexes: Mapping[Modality, LoadedIndex], query: Query, policy: Policy, fields: Collection[str], approved: Approved
 ) -> MatchesOf:
     """Return what `matches_of` does for each index. ``approved`` is only called if there is a text to match."""
-    text = query.text if policy.accept_query_words and query.own_text is None else query.own_text
+    text = query.typed(accepted=policy.accept_query_words)
     if text is None:
         return None
-    ids = approved()
-    return {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
+    limit = None if policy.orders_by_outputs else most_bits
+    found = {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    return {name: replace(matches, hidden_within=limit) for name, matches in found.items()}
 
 
 def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved: Collection[str] | None) -> Matches:
@@ -109,11 +118,13 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
 
     Args:
         loaded: The index.
-        text: The query as it was typed.
+        text: The query as it was typed, with excluded words.
         fields: The released fields.
-        approved: Ids of the items that may be released; None for all. Others do not match, so that their words stay hidden.
+        approved: Ids of the items that may be released; None for all. Others neither match nor are left out because of
+            excluded words, so that their words stay hidden.
     """
     analysis, store = loaded.store.manifest.analysis, loaded.store
+    text, without = parsed_text(text)
     bits = _bits(text, analysis)
     by_word = {bit: loaded.keys_with_word(term, fields) for term, bit in bits.items()}
     captions = store.keys_with_caption(analyze(text, analysis)) if "caption" in fields else np.empty(0, np.int64)
@@ -124,10 +135,20 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
         matched[positions(keys, having)[0]] |= bit
     tiers = np.where((matched == sum(by_word)) & (matched > 0), ALL_WORDS, BY_CODE)
     tiers[positions(keys, whole)[0]] = EXACT
-    if approved is not None:
-        known = positions(loaded.approved(approved), keys)[1]
-        keys, tiers, matched = keys[known], tiers[known], matched[known]
-    return Matches(keys, tiers, matched)
+    live = loaded.index.keys
+    known = live if approved is None else loaded.approved(approved)
+    excluded = _holding(loaded, without, fields)
+    excluded = excluded[positions(known, excluded)[1]]
+    kept = positions(known, keys)[1] & ~positions(excluded, keys)[1]
+    searched = live[~np.isin(live, excluded)] if len(excluded) else None
+    return Matches(keys[kept], tiers[kept], matched[kept], searched)
+
+
+def _holding(loaded: LoadedIndex, excluded: Sequence[str], fields: Collection[str]) -> Keys:
+    """Return the keys of the items that have an excluded word, with all of its terms, in ascending order."""
+    terms = filter(None, (analyze(word, loaded.store.manifest.analysis) for word in excluded))
+    held = [reduce(np.intersect1d, (loaded.keys_with_word(term, fields) for term in each)) for each in terms]
+    return distinct(np.concatenate([np.empty(0, np.int64), *held]))
 
 
 def _bits(text: str, analysis: Analysis) -> dict[str, int]:
@@ -246,11 +267,12 @@ def nearest_items(
         The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
         there. It is empty if there are none.
     """
-    near = _near(indexes, query, k, radius_bits, step_bits)
+    searched = {name: match.searched for name, match in (matches or {}).items()}
+    near = _near(indexes, query, k, radius_bits, step_bits, searched)
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
-            found = _near(indexes, query, k, radius_bits, step_bits, among)
+            found = _hidden(indexes, query, matches, among) or _near(indexes, query, k, radius_bits, step_bits, among)
             near = {name: _united(*near[name], *found[name]) for name in indexes}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
@@ -264,10 +286,10 @@ def _near(
     k: int,
     radius_bits: int | None,
     step_bits: int,
-    among: Mapping[Modality, Keys] | None = None,
+    among: Mapping[Modality, Keys | None],
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
-    chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
+    chosen = {name: among.get(name) for name in indexes}
     near = {name: loaded.nearest(query.words, k, query.label, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
@@ -279,6 +301,18 @@ def _near(
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
         return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
     return {name: _inside(*found, limit_bits) for name, found in near.items()}
+
+
+def _hidden(
+    indexes: Mapping[Modality, LoadedIndex], query: Query, matches: MatchesOf, among: Mapping[Modality, Keys]
+) -> dict[Modality, tuple[Keys, Distances]]:
+    """Return the keys and distances of all items in a tier, whatever their distance, if it is to be hidden."""
+    limits = {name: match.hidden_within for name, match in (matches or {}).items()}
+    return {
+        name: loaded.within(query.words, limit, query.label, among[name])
+        for name, loaded in indexes.items()
+        if (limit := limits[name]) is not None
+    }
 
 
 def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) -> tuple[Keys, Distances]:
@@ -327,6 +361,9 @@ def _places(
     """Return the place and the words of each code, and whether there are order values."""
     nothing = np.zeros(len(keys), np.int64)
     tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
+    if matches is not None and matches.hidden_within is not None:
+        stated = min(matches.hidden_within, query.bits if query.radius_bits is None else query.radius_bits)
+        distances = np.where(tiers < BY_CODE, stated, distances)
     values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
     return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 

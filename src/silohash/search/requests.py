@@ -39,8 +39,12 @@ from silohash.search.released import Released
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
+    from silohash.search.composed import Composed
 
 T = TypeVar("T")
+
+Asked: TypeAlias = "Value | Code | Composed"
+"""What is searched for."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -224,16 +228,16 @@ class SearchRequest(SearchOptions):
 
     Attributes:
         value: A text; a decoded and checked picture, upright, in mode ``L`` or ``RGB``; a feature vector, ``(D,)``, or
-            ``(R, D + 4)`` for the regions of a picture with their boxes, for runs that were trained on given features; or a
-            code.
+            ``(R, D + 4)`` for the regions of a picture with their boxes, for runs that were trained on given features; a
+            picture with words; or a code. Words of a text with a minus before them are excluded.
         modality: What a picture or a vector describes. That of a text is always "text", and a code needs none.
     """
 
-    value: Value | Code
+    value: Asked
     modality: Modality = "image"
 
     @classmethod
-    def of(cls, options: SearchOptions, value: Value | Code, modality: Modality = "image") -> SearchRequest:
+    def of(cls, options: SearchOptions, value: Asked, modality: Modality = "image") -> SearchRequest:
         """Return a request with some options."""
         return cls(**options.values(), value=value, modality=modality)
 

@@ -145,9 +145,7 @@ def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lam
     return run
 
 
-def prepare_run(
-    archive: Archive, parts: Partition, resolved: ResolvedConfig
-) -> tuple[Prepared, dict[Modality, Featurizer]]:
+def prepare_run(archive: Archive, parts: Partition, resolved: ResolvedConfig) -> tuple[Prepared, Featurizers]:
     """Return a run's training inputs and its fitted featurizers.
 
     Raises:

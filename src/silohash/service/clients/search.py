@@ -50,29 +50,30 @@ class Client(Connection):
         vector_modality: str = "image",
         **options: Any,  # noqa: ANN401
     ) -> Hits:
-        """Search all silos for a text, an image or a feature vector.
+        """Search all silos for a text, an image, both at once, or a feature vector.
 
         Args:
-            text: The text to search for.
+            text: The text to search for. Items with a word that has a minus before it are left out.
             image: The picture file to search for: its path or its content.
             drawing: Whether the image is a drawing, which is fitted to the pictures of the archive.
             vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
             options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``bar``, ``silos`` (a
-                list of names) and ``previews``, as for `TrainedRun.search`.
+                list of names) and ``previews``, and for an image ``text_weight`` and ``region``, as for `TrainedRun.search`.
 
         Raises:
-            UserError: If not exactly one of text, image and vector is given.
+            UserError: If neither one of text, image and vector nor a text with an image is given.
         """
-        if sum(given is not None for given in (text, image, vector)) != 1:
-            raise OneInputNeeded("Search for exactly one of text, image and vector.")
+        other = text is not None or image is not None
+        if other == (vector is not None):
+            raise OneInputNeeded("Search for one of text, image and vector, or for a text with an image.")
         query = _query(options)
         if vector is not None:
             return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))
         if image is not None:
             content = image if isinstance(image, bytes) else read_file(Path(image))
-            return _hits(self._call("/search/picture", {**query, "drawing": drawing}, picture=content))
+            return _hits(self._call("/search/picture", {**query, "text": text, "drawing": drawing}, picture=content))
         return _hits(self._call("/search", {"text": text, **query}))
 
     def similar(self, silo: str, id: str, *, by: str | None = None, **options: Any) -> Hits:  # noqa: A002, ANN401
@@ -100,7 +101,9 @@ class Client(Connection):
 
 def _query(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options under the names of the API."""
-    return {"silo" if name == "silos" else name: value for name, value in options.items()}
+    given = {"silo" if name == "silos" else name: value for name, value in options.items()}
+    region = given.get("region")
+    return given if region is None or isinstance(region, str) else {**given, "region": ",".join(map(str, region))}
 
 
 def _npy(vector: VectorLike) -> bytes:
@@ -134,6 +137,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         scores=_column(found, "score") if document["order"] == "score" else None,
         cosines=(None,) * len(found) if document["order"] == "outputs" else None,
         unknown_words=tuple(document["unknown_words"]),
+        excluded_words=tuple(document.get("excluded_words", ())),
         unread=None if unread is None else Unread(**unread),
     )
 

@@ -124,10 +124,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         message = read_message(path)
         plan = Plan.decode(message)
     else:
-        plan = Plan.merged(descriptions, silos)
-        if near := describe_near("labels of the silos", plan.labels):
-            notify(near)
-        plan = plan.with_networks(run.resolved)
+        plan = _merged(descriptions, silos, notify).with_networks(run.resolved)
         message = plan.encode()
         write_bytes(path, message.encode())
     plan = replace(plan, announced=announcements(run.folder, plan, descriptions, begins=not continues))
@@ -137,6 +134,14 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     _check_start(asked, silos, needed)
     for silo, reason in asked.absent.items():
         notify(f"{silos[silo]} does not take part yet: it {reason.removesuffix('.')}.")
+    return plan
+
+
+def _merged(descriptions: Sequence[Message], silos: Sequence[str], notify: Notify) -> Plan:
+    """Return the plan of a run that begins, after naming labels of the silos that look similar."""
+    plan = Plan.merged(descriptions, silos)
+    if near := describe_near("labels of the silos", plan.labels):
+        notify(near)
     return plan
 
 
