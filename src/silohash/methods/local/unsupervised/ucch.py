@@ -160,9 +160,7 @@ class UCCH(LocalMethod[UCCHParams]):
         both = batch.has_image & batch.has_text
         if len(codes) > 1 and self.params.contrast_weight < 1 and both.any():
             image, text = (codes[m][both] for m in MODALITIES)
-            similarity, given = image @ text.T, self.params
-            loss = partial(ranking_loss, margin=given.margin, shift=given.shift, temperature=given.ranking_temperature)
-            terms["ranking"] = (1.0 - given.contrast_weight, loss(similarity) + loss(similarity.T))
+            terms["ranking"] = (1.0 - self.params.contrast_weight, self._ranking(image @ text.T))
         return terms
 
     def _contrast(self, codes: Tensor, modality: Modality, batch: PairBatch, state: SiloState) -> Tensor:
@@ -171,6 +169,14 @@ class UCCH(LocalMethod[UCCHParams]):
         rows, others, memory = batch.row[held], state.buffers["negatives"], state.buffers["memory"]
         positive, negatives, own = signs(memory[rows]), signs(memory[others]), rows.unsqueeze(1) == others
         return memory_contrast(codes[held], positive, negatives, own, self.params.temperature).mean()
+
+    def _ranking(self, similarity: Tensor) -> Tensor:
+        """Return the ranking losses of images among texts and of texts among images, summed, a scalar."""
+        given = self.params
+        loss = partial(ranking_loss, margin=given.margin, shift=given.shift, temperature=given.ranking_temperature)
+        # The transpose is made before the first loss: gradients are added in another order otherwise, which changes figures.
+        forth, back = (loss(values) for values in (similarity, similarity.T))
+        return forth + back
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Move the memory toward the codes of the batch."""
