@@ -411,6 +411,7 @@ class SiloNode:
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
             step_bits=self.policy.distance_step_bits,
+            searched=nearest.searched_items(indexes),
             edition=self._edition(indexes),
             alterations=self._alterations,
             tiers=items.tiers,

@@ -435,8 +435,8 @@ def calibration(
         return {}
     attendance = Attendance(engine, limits)
     tasks = deploy_tasks(state, prepared, attendance.invited(range(len(prepared.silos))), kind="calibrate")
-    most = {silo: one.validation for silo, one in enumerate(prepared.announced)}
-    sent = ((dict(result.update.sums), most.get(result.silo)) for result in attendance.results(tasks))
+    announced = dict(enumerate(prepared.announced))
+    sent = ((dict(result.update.sums), announced.get(result.silo)) for result in attendance.results(tasks))
     return calibrations(sent, prepared.config.local.bits)
 
 
