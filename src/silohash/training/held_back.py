@@ -1,7 +1,8 @@
-"""How sure hits are: silos count the hits of their held-back queries, from which the server learns."""
+"""How sure hits are, and whether codes collapse: silos count hits of held-back queries and codes, and the server learns."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -10,11 +11,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from silohash.base.types import Arrays, Modality, ReadArrays, Rows, Side, Task, database_modalities, query_modality
+from silohash.base.types import (
+    MODALITIES,
+    Arrays,
+    Modality,
+    ReadArrays,
+    Rows,
+    Side,
+    Task,
+    database_modalities,
+    query_modality,
+)
 from silohash.evaluate.calibration import HITS_COUNTED, Calibration, HitCounts, hit_counts
+from silohash.evaluate.collapse import CodeCounts, CodeUse
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.index.codes import pack
+from silohash.index.codes import pack, unpack
 from silohash.methods.local.base import SiloData, outputs_of
 from silohash.training.updates.bounds import Announced
 
@@ -144,6 +156,38 @@ def _possible(arrays: ReadArrays, task: Task, bits: int, announced: Announced | 
     if announced is not None and (queries > announced.validation or rows > announced.training + announced.validation):
         return None
     return HitCounts(right, items, searched) if bounded else None
+
+
+def silo_code_counts(model: torch.nn.Module, items: SiloData, bits: int, *, with_labels: Sequence[Side] = ()) -> Arrays:
+    """Return the counts of a silo's codes, as ``modality/name`` of `CodeCounts`. Sides are as in `silo_counts`.
+
+    A modality of fewer items than a code has bits is left out, because their codes could be put together from the counts.
+    """
+    found: Arrays = {}
+    for modality, words in words_of(model, items, "database", with_labels).items():
+        held, vectors = counted(items, modality, ()), getattr(items, modality)
+        if items.count(modality) >= max(bits, FEWEST_QUERIES):
+            inputs = len({vector.tobytes() for vector in vectors.cpu().numpy()[held]})
+            totals = np.array([held.sum(), inputs, len(np.unique(words[held], axis=0))], np.float64)
+            places = (unpack(words[held], bits) > 0).astype(np.float64)
+            found |= {f"{modality}/totals": totals, f"{modality}/together": places.T @ places}
+    return found
+
+
+def code_uses(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int) -> dict[Modality, CodeUse]:
+    """Return the use of the codes of each modality from the possible counts of silos, as in `calibrations`."""
+    received, found = [*sent], dict[Modality, CodeUse]()
+    for modality in MODALITIES:
+        counts = []
+        for arrays, announced in received:
+            totals, together = (arrays.get(f"{modality}/{name}", np.zeros(0)) for name in CodeCounts._fields)
+            sound = _is_count(totals, (3,)) and _is_count(together, (bits, bits))
+            most = math.inf if announced is None else announced.training
+            if sound and totals.min() >= 1 and max(totals.max(), together.max()) <= totals[0] <= most:
+                counts.append(CodeCounts(totals, together))
+        if counts:
+            found[modality] = CodeUse.learned(CodeCounts(*(np.sum(each, axis=0) for each in zip(*counts, strict=True))))
+    return found
 
 
 def _is_count(array: np.ndarray, shape: tuple[int, ...]) -> bool:

@@ -14,7 +14,7 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import SiloData, outputs_of
 from silohash.training import held_back as module
 from silohash.training.engines.port import SiloTask
-from silohash.training.held_back import calibrations, silo_counts
+from silohash.training.held_back import calibrations, code_uses, silo_code_counts, silo_counts
 from silohash.training.updates.bounds import Announced
 from silohash.training.worker import Worker
 from tests.runs import model_spec, prepared, silo_data
@@ -102,8 +102,11 @@ def test_a_worker_counts_by_what_the_config_names() -> None:
     state = inputs.resolved.federated.init_server(worker.model, inputs.info())
     broadcast = inputs.resolved.federated.broadcast(state, 1, round=0)
     update = worker.do(SiloTask("calibrate", 1, broadcast)).update
-    wanted = silo_counts(worker.model, *inputs.silo(1, torch.device("cpu")), BITS, ignore=(1,))
-    assert wanted
+    train, held = inputs.silo(1, torch.device("cpu"))
+    hits, codes = silo_counts(worker.model, train, held, BITS, ignore=(1,)), silo_code_counts(worker.model, train, BITS)
+    assert hits
+    assert codes
+    wanted = hits | codes
     assert update.sums.keys() == wanted.keys()
     assert all(np.array_equal(update.sums[name], wanted[name]) for name in wanted)
     assert update.arrays().keys() == {f"sums/{name}" for name in wanted}
@@ -148,3 +151,33 @@ def test_impossible_counts_are_left_out(sent: dict[str, np.ndarray]) -> None:
     honest, most = arrays_of(2.0), Announced(training=90, validation=5)
     wanted = calibrations([(honest, most)], 1)
     assert calibrations([(honest, most), (sent, most)], 1) == wanted != {}
+
+
+def test_codes_are_counted_with_their_distinct_inputs() -> None:
+    model, items = network(), silo_data(40)
+    items.text[5:10] = items.text[4]
+    items.has_image[:3] = False
+    found = silo_code_counts(model, items, BITS)
+    text, image = (signs(model, items)[name] > 0 for name in ("text", "image"))
+    assert found["text/totals"].tolist() == [40, 35, len({row.tobytes() for row in text})]
+    assert found["image/totals"][0] == 37
+    for name, places in (("text", text), ("image", image[3:])):
+        wanted = [[(places[:, a] & places[:, b]).sum() for a in range(BITS)] for b in range(BITS)]
+        assert found[f"{name}/together"].tolist() == wanted
+    assert silo_code_counts(model, items.take(torch.arange(BITS - 1)), BITS) == {}
+
+
+def test_impossible_counts_of_codes_are_left_out() -> None:
+    honest, most = silo_code_counts(network(), silo_data(40), BITS), Announced(training=40)
+    wanted = code_uses([(honest, most)], BITS)
+    assert wanted.keys() == {"image", "text"}
+    wrong: list[dict[str, np.ndarray]] = [
+        {name: array * factor for name, array in honest.items()} for factor in (2.0, -1.0, np.nan)
+    ]
+    wrong += [{**honest, f"{name}/together": np.full((BITS, BITS), 41.0)} for name in ("image", "text")]
+    kept = [code_uses([(honest, most), (sent, most)], BITS) for sent in wrong]
+    assert kept[:3] == [wanted] * 3
+    assert [each[name] for each, name in zip(kept[3:], ("image", "text"), strict=True)] == [
+        wanted["image"],
+        wanted["text"],
+    ]
