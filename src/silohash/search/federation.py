@@ -262,6 +262,7 @@ class Federation:
             federated_method=record["federated"]["name"],
             rounds=tuple(self.run.rounds()),
             chosen_round=model.round,
+            codes=model.record.codes,
         )
 
     def _placed(self, item: Item) -> Item:

@@ -169,6 +169,7 @@ class Hits:
         probabilities: For each item, the probability that it is right; None without a calibration.
         strengths: For each item, how sure it is; None without a calibration.
         step_bits: The silo rounded the distances to the middle of steps of this many bits, beginning at 0.
+        searched: Number of items among which the hits are the nearest; 0 if it is not known.
         edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.
@@ -204,6 +205,7 @@ class Hits:
     probabilities: Annotated[tuple[float | None, ...] | None, Unsent] = None
     strengths: Annotated[tuple[Strength | None, ...] | None, Unsent] = None
     step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
+    searched: Annotated[Count, Sometimes] = 0
     edition: Annotated[Text, Sometimes] = field(default="", compare=False)
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
     unread: Annotated[Unread | None, Unsent] = None
@@ -336,7 +338,7 @@ class Hits:
         judged: list[tuple[float | None, Strength | None]] = [
             (None, "strong" if tier < BY_CODE else None)
             if distance is None or tier < BY_CODE
-            else calibration.judged(distance, known=known, bar=bar)
+            else calibration.judged(distance, searched=self.searched, known=known, bar=bar)
             for distance, tier in zip(self.distances, self.in_tiers, strict=True)
         ]
         return replace(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))

@@ -253,6 +253,11 @@ def items_to_merge(
     return replace(items, cosines=tuple(cosines.tolist())), left_out
 
 
+def searched_items(indexes: Mapping[Modality, LoadedIndex]) -> int:
+    """Return the number of items that a search of some indexes compares, which is at least that of the largest."""
+    return max(len(loaded.index) for loaded in indexes.values())
+
+
 def nearest_items(
     indexes: Indexes,
     query: Query,

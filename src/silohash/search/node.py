@@ -174,8 +174,7 @@ class SiloNode:
         if "caption" not in self.policy.fields or self._approvals is not None:
             return []
         try:
-            first = [*self._loaded.values()][:1]
-            payloads = [payload for loaded in first for payload in loaded.store.first_payloads(most)]
+            payloads = [each for loaded in [*self._loaded.values()][:1] for each in loaded.store.first_payloads(most)]
         except UserError:
             # Captions are only offered as examples; a search answers with the reason.
             return []
@@ -436,6 +435,7 @@ class SiloNode:
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
             step_bits=self.policy.distance_step_bits,
+            searched=nearest.searched_items(indexes),
             edition=self._edition(indexes),
             alterations=self._alterations,
             tiers=items.tiers,

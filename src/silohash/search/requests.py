@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from silohash.base.errors import EmptyInput, NoEffect, OneInputNeeded
 from silohash.base.types import Modality
+from silohash.evaluate.collapse import CodeUse
 from silohash.index.base import FIELDS, MOST_COLUMNS
 from silohash.index.codes import Magnitudes
 from silohash.search.fields import (
@@ -298,6 +299,7 @@ class FederationStatus:
         federated_method: Key of the federated method; empty if it is not known.
         rounds: The records of the training rounds; empty if there are none here.
         chosen_round: Number of the round whose model is deployed, from 0; None if it is not known.
+        codes: The use of the codes of each modality, as far as it is known.
     """
 
     name: str
@@ -310,3 +312,4 @@ class FederationStatus:
     federated_method: str = ""
     rounds: tuple[RoundRecord, ...] = ()
     chosen_round: int | None = None
+    codes: Mapping[Modality, CodeUse] = field(default_factory=dict)
