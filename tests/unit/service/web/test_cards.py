@@ -78,7 +78,7 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
 
 def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
     hits = backend.hits(SearchOptions(k=3))
-    calibration = Calibration((0.97,) * (hits.distances[1] + 1) + (0.6,) * 99, hits.distances[1], 20)
+    calibration = Calibration(3.5, 0.0, 0.0, hits.distances[1], 20, 40)
     cards = hit_cards(hits.judged(calibration), asyncio.run(backend.status()))
     assert [(card.sure, card.percent) for card in cards] == [("strong 97 %", 97)] * 2 + [("none", 0)]
     assert {(card.sure, card.percent) for card in hit_cards(hits, asyncio.run(backend.status()))} == {("", None)}
@@ -86,7 +86,7 @@ def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
 
 def test_the_headline_tells_that_nothing_is_close(backend: MadeUpBackend) -> None:
     hits = backend.hits(SearchOptions(k=3))
-    far = hits.judged(Calibration((0.5,), 0, 20), known=0.2)
+    far = hits.judged(Calibration(0.0, 0.0, 0.0, 0, 20, 40), known=0.2)
     assert far.nothing_close
     assert summarized(far, SearchForm(text="x"), asked=2).headline.startswith("Nothing close")
     assert not summarized(far, SearchForm(text="x", page=2), asked=2).headline.startswith("Nothing close")
@@ -253,8 +253,8 @@ def test_unknown_words_and_ranks_are_explained() -> None:
         return summarized(replace(hits, **changes), SearchForm(text="a"), asked=2).notes
 
     assert notes() == []
-    assert notes(unknown_words=("foo",)) == ["“foo” is unknown to the model, which searched with the rest."]
-    assert notes(unknown_words=("foo", "bar"))[0].startswith("“foo”, “bar” are unknown")
+    assert notes(unknown_words=("foo",)) == ["foo is unknown to this model; searched with the rest."]
+    assert notes(by_code_only=("north",)) == ["Searched by code only, without comparing words: north."]
     unread = Unread("foo", 5, "words")
     assert notes(unread=unread) == [str(unread)]
     [several] = notes(ranks=(1, 2), model_digests=frozenset("ab"))
