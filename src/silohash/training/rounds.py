@@ -23,7 +23,7 @@ from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloResult
-from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
+from silohash.training.statistics_exchange import StatisticsExchange, Tasks
 from silohash.training.updates.bounds import Announced
 from silohash.training.updates.chain import DIRECT, Chain, next_server
 from silohash.training.updates.received import ReceivedUpdates
@@ -214,7 +214,7 @@ def trained(
     chain = settings.chain
     updates = chain.collection() or collection_of(tasks, spool, settings.held_bytes, single=chain.compares())
     if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
-        updates.expect(announced(attendance, tasks.to_weigh()))
+        updates.expect(result.update.weights for result in attendance.results(tasks.to_weigh()))
     exchange = StatisticsExchange(tasks, attendance, spool, updates, settings.chain)
     origin = federated.origin(state.server)
     outliers = Outliers(origin, len(silos))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from silohash.base.types import Arrays
@@ -15,12 +15,6 @@ from silohash.training.engines.port import Absence, Answer, Attendance, SiloResu
 from silohash.training.silo import lasting
 from silohash.training.updates.chain import DIRECT, Chain
 from silohash.training.updates.compression import reference
-
-
-def announced(attendance: Attendance, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
-    """Yield the weights of each silo per parameter group, for tasks of the kind ``weigh``."""
-    for result in attendance.results(tasks):
-        yield result.update.weights
 
 
 @dataclass
@@ -70,7 +64,8 @@ class StatisticsExchange:
             return iter(())
         self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
         if isinstance(self.updates, Folded) and self.tasks.federated.traits.weights_known == "after statistics":
-            self.updates.expect(announced(self.attendance, map(self._weigh, waiting)))
+            weighed = self.attendance.results(map(self._weigh, waiting))
+            self.updates.expect(result.update.weights for result in weighed)
         return self.attendance.answers(map(self._finish, waiting))
 
     def _held(self, result: SiloResult) -> SiloResult:

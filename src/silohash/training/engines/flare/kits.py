@@ -106,8 +106,6 @@ def _restrict(kit: Path, classes: Sequence[str]) -> None:
         resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]
     write_json(local / "resources.json", resources)
     rights = json.loads((local / "authorization.json.default").read_text(encoding="utf-8"))
-    rights["permissions"]["lead"]["byoc"] = "none"
-    rights["permissions"]["lead"]["shell_commands"] = "none"
-    rights["permissions"]["lead"]["get_job_log"] = "n:submitter"
+    rights["permissions"]["lead"] |= {"byoc": "none", "shell_commands": "none", "get_job_log": "n:submitter"}
     rights["permissions"]["project_admin"] = {"view": "any"}
     write_json(local / "authorization.json", rights)
