@@ -361,14 +361,14 @@ class NetworkFeatures:
         """Return the function that the threads apply to each group of positions."""
         pixels = network.smallest_pixels if self.draft else 0
 
-        def value(row: int) -> Value:
+        def _value(row: int) -> Value:
             return _decoded(column, row, pixels) if isinstance(column, Pictures) else str(texts_of(column)[row])
 
-        def prepare(places: list[int]) -> Arrays:
-            batch = network.prepare(value(int(rows[place])) for place in places)
+        def _prepared(places: list[int]) -> Arrays:
+            batch = network.prepare(_value(int(rows[place])) for place in places)
             return pinned(batch) if device.startswith("cuda") else batch
 
-        return prepare
+        return _prepared
 
 
 def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVectors:

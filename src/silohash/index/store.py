@@ -330,6 +330,11 @@ class Store:
         with self._database.reading():
             return self._rows.label_keys()
 
+    def values(self, name: str, after: int) -> list[tuple[int, str]]:
+        """Return the key and the value of each item with a higher key and a value in a field or a further column."""
+        with self._database.reading():
+            return list(self._rows.values(name, after))
+
     def keys_with(self, term: str, fields: Collection[str]) -> Keys:
         """Return the keys of items with a term in their id or in one of some fields. Removed items may be among them."""
         with self._database.reading():

@@ -179,17 +179,23 @@ class HashNet(nn.Module):
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Return the float32 outputs of the towers whose modality the batch has, or only of the given modalities."""
-        found: dict[Modality, TowerOutputs] = {}
+        feature: dict[Modality, Tensor] = {}
+        logit: dict[Modality, Tensor] = {}
+        code: dict[Modality, Tensor] = {}
+        class_logit: dict[Modality, Tensor] = {}
+        projection: dict[Modality, Tensor] = {}
         for modality in modalities or self.modalities:
             values = batch.values(modality)
-            if values is not None and modality in self.modalities:
-                found[modality] = self.run_tower(modality, values, batch)
-        feature = {modality: tower.feature.float() for modality, tower in found.items()}
-        projection = {m: tower.projection.float() for m, tower in found.items() if tower.projection is not None}
-        logit = {modality: tower.logit.float() for modality, tower in found.items()}
-        heads = {m: self.tower(m).get_submodule("classifier") for m in found if hasattr(self.tower(m), "classifier")}
-        class_logit = {modality: head(logit[modality]).float() for modality, head in heads.items()}
-        code = {m: torch.tanh(values) for m, values in logit.items()} if self.relaxation == "tanh" else logit
+            if values is None or modality not in self.modalities:
+                continue
+            found = self.run_tower(modality, values, batch)
+            feature[modality], logit[modality] = found.feature.float(), found.logit.float()
+            if found.projection is not None:
+                projection[modality] = found.projection.float()
+            tower = self.tower(modality)
+            if hasattr(tower, "classifier"):
+                class_logit[modality] = tower.get_submodule("classifier")(logit[modality]).float()
+            code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
         outputs = Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit, projection=projection)
         return outputs if batch.labels is None else replace(outputs, extra=self.extras(outputs))
 
@@ -259,14 +265,16 @@ def batch_of(
     Pixels have ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or nothing. Few models use labels
     (`silohash.methods.traits.Traits.label_sides`).
     """
-    count, device, is_image = len(values), values.device, modality == "image"
+    present = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
+    absent = torch.zeros_like(present)
+    is_image = modality == "image"
     return PairBatch(
-        row=torch.arange(count, device=device),
+        row=torch.arange(values.shape[0], device=values.device),
         image=standardized(values, pixels.get("pixel_mean"), pixels.get("pixel_deviation")) if is_image else None,
         text=None if is_image else values,
         labels=labels,
-        has_image=torch.full((count,), is_image, device=device),
-        has_text=torch.full((count,), not is_image, device=device),
+        has_image=present if is_image else absent,
+        has_text=absent if is_image else present,
     )
 
 

@@ -84,22 +84,23 @@ class Composed:
     text_weight: float = TEXT_WEIGHT
 
 
-def parts_of(value: Value | Composed, modality: Modality, *, scores_pairs: bool) -> tuple[_Values, str | None]:
-    """Return what is encoded of a query by its modality, and the text as it was typed, if there is one.
+def parts_of(value: Value | Composed, modality: Modality, *, scores_pairs: bool) -> tuple[_Values, str | None, float]:
+    """Return what is encoded of a query by its modality, the text as it was typed if there is one, and its weight.
 
     Raises:
         UserError: If the query only excludes words, or too many, or the model scores pairs and there are two values.
     """
-    shown = value.picture if isinstance(value, Composed) else value
-    text = value.text if isinstance(value, Composed) else value if isinstance(value, str) else None
-    values: _Values = {} if isinstance(shown, str) else {modality: shown}
+    text, weight = value if isinstance(value, str) else None, TEXT_WEIGHT
+    if isinstance(value, Composed):
+        text, weight, value = value.text, value.text_weight, value.picture
+    values: _Values = {} if isinstance(value, str) else {modality: value}
     if text is not None and (searched := parsed_text(text)[0]).strip():
         values["text"] = searched
     if not values:
         raise EmptyInput(f'The text "{text}" only excludes words. Add words or a picture to search for.')
     if scores_pairs and len(values) > 1:
         raise ConflictingOptions("The model scores pictures with texts. Search for the picture or the words alone.")
-    return values, text
+    return values, text, weight
 
 
 def cropped(picture: Image.Image, region: RegionLike) -> Image.Image:

@@ -27,14 +27,16 @@ from silohash.features.truncation import Unread, unread_end
 from silohash.index.codes import word_count, word_type
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
-from silohash.search.composed import TEXT_WEIGHT, Composed, parsed_text, parts_of
+from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
-from silohash.search.hits import Hits, Query, SearchOptions
-from silohash.search.merge import ask
+from silohash.search.hits import Hits, Query
+from silohash.search.merge import ask, ask_newest
+from silohash.search.options import SearchOptions
 from silohash.search.policy import MEASURED, Source
 from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
+    Browse,
     Code,
     CodeRequest,
     FederationStatus,
@@ -143,7 +145,7 @@ class Federation:
 
         Silos that do not answer are listed in ``missing_silos`` with the reason. If the model scores pairs, each silo scores
         the items that it finds by their codes. A text then finds pictures, and a picture texts, unless another target is
-        wished for, which is found by codes.
+        wished for, which is found by codes. If nothing is searched for, the items that pass the filters are listed.
 
         Raises:
             NotFound: If a silo in ``request.silos`` does not exist.
@@ -152,6 +154,9 @@ class Federation:
             UserError: If the request cannot be encoded.
         """
         silos, deadline = self._chosen(request.silos), self._deadline(request)
+        if request.value is None:
+            browse = Browse(**request.values(), request_id=self._request_id())
+            return replace(await ask_newest(self.bus, silos, browse, deadline_seconds=deadline), folders=self.folders)
         if isinstance(request.value, Code):
             encoded = Encoded(dict.fromkeys(silos, request.value), modality=request.value.modality, source="code")
             return await self._found(encoded, request, deadline)
@@ -257,6 +262,7 @@ class Federation:
             federated_method=record["federated"]["name"],
             rounds=tuple(self.run.rounds()),
             chosen_round=model.round,
+            codes=model.record.codes,
         )
 
     def _placed(self, item: Item) -> Item:
@@ -271,11 +277,10 @@ class Federation:
     def _encode(self, value: Value | Composed, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
         """Return a query with its code for each silo. It is encoded once per model."""
         scores_pairs = self.run.model.record.spec.scores_pairs
-        values, text = parts_of(value, modality, scores_pairs=scores_pairs)
+        values, text, weight = parts_of(value, modality, scores_pairs=scores_pairs)
         [*first, modality] = values
         asked, featurizer = values[modality], self.run.model.featurizers.get(modality)
         by_model: dict[str, Code] = {}
-        weight = value.text_weight if isinstance(value, Composed) else TEXT_WEIGHT
 
         def encoded_by(name: str) -> Code:
             if name not in by_model:

@@ -54,6 +54,19 @@ def read_input(
     Raises:
         UserError: Unless one of text, image and vector is given and can be read, or text and image together.
     """
+    _check_given(text, image, vector, region)
+    if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
+        raise OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
+    if image is not None:
+        picture = _read_image(image) if region is None else cropped(_read_image(image), region)
+        return picture if text is None else Composed(picture, text, text_weight), "image"
+    if text is not None:
+        return text, "text"
+    return _read_vector(vector), modality_named(vector_modality)
+
+
+def _check_given(text: object, image: object, vector: object, region: object) -> None:
+    """Check that the parts of a query are one of those that `read_input` reads."""
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) != 1 and given != ["text", "image"]:
         were = f"{' and '.join(given) or 'none'} {'were' if given else 'was'} given"
@@ -65,14 +78,6 @@ def read_input(
             raise EmptyInput("The text is empty. Give the words to search for.")
     if region is not None and image is None:
         raise NoEffect("region is a part of an image. Add an image, or leave the region out.")
-    if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
-        raise OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
-    if image is not None:
-        picture = _read_image(image) if region is None else cropped(_read_image(image), region)
-        return picture if text is None else Composed(picture, text, text_weight), "image"
-    if text is not None:
-        return text, "text"
-    return _read_vector(vector), modality_named(vector_modality)
 
 
 def several(names: str | Iterable[str]) -> list[str]:

@@ -115,6 +115,8 @@ def notes(hits: Hits) -> list[str]:
     found += _ties(hits)
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
+    for name, counts in (hits.facets or {}).items():
+        found.append(f"{name}: {', '.join(f'{value} ({count:,})' for value, count in counts.items()) or 'no values'}.")
     if not hits:
         found.append(_about_nothing(hits))
     elif not hits.comparable:

@@ -192,7 +192,7 @@ def test_removals_that_are_refused(run: Path, arguments: tuple[str, ...], says: 
 @pytest.mark.whole_run
 def test_an_answer_tells_how_sure_it_is(run: Path) -> None:
     record = read_json(run / "model" / "model.json", dict[str, Any])
-    learned = {"probabilities": [0.9] * 8, "bar_bits": 7, "queries": 20}
+    learned = {"offset": 2.0, "per_bit": 0.0, "per_doubling": 0.0, "bar_bits": 7, "queries": 20, "searched": 40}
     write_json(run / "model" / "model.json", {**record, "calibration": {"t2i": learned}})
     found = silohash("search", run, "red square", "--find", "image", "--json").document()
     first = found["hits"][0]

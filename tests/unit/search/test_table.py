@@ -290,7 +290,7 @@ def test_how_sure_hits_are_stands_beside_their_distances() -> None:
         distances=(0, 5, None),
         model_digests=frozenset({"m"}),
     )
-    judged = hits.judged(Calibration((0.93, *[0.5] * 9), 3, 20))
+    judged = hits.judged(Calibration(2.6, 0.5, 0.0, 3, 20, 40))
     assert [sureness(hit) for hit in judged] == ["strong 93 %", "none", ""]
     lines = as_text(judged).splitlines()
     assert "sure" in lines[0]
@@ -301,7 +301,7 @@ def test_how_sure_hits_are_stands_beside_their_distances() -> None:
 
 def test_nothing_close_is_the_first_line() -> None:
     hits = Hits(ids=("a",), silos=("s",), payloads=({},), distances=(7,), model_digests=frozenset({"m"}))
-    far = hits.judged(Calibration((0.9,), 3, 20))
+    far = hits.judged(Calibration(2.0, 0.0, 0.0, 3, 20, 40))
     assert as_text(far).startswith(NOTHING_CLOSE)
     assert NOTHING_CLOSE in as_html(far)
-    assert opening(hits) == opening(hits.judged(Calibration((0.9,), 7, 20))) == opening(hits.taken([])) == []
+    assert opening(hits) == opening(hits.judged(Calibration(2.0, 0.0, 0.0, 7, 20, 40))) == opening(hits.taken([])) == []

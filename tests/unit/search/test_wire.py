@@ -69,6 +69,7 @@ def sent_query(**changes):
         "offset": 14,
         "radius_bits": 4,
         "label": "bird",
+        "where": ["year>=1900"],
         "previews": True,
         "tie_key": b"\x00\xff",
     }
@@ -92,6 +93,8 @@ def test_a_query_is_sent_as_a_document_with_these_values():
         "offset": 14,
         "radius_bits": 4,
         "label": "bird",
+        "where": [["year", ">=", ["1900"]]],
+        "facets": [],
         "previews": True,
         "tie_key": "00ff",
         "asker": "",
@@ -340,7 +343,9 @@ def test_hits_are_sent_as_a_document_with_these_values():
         "left_out": [[2, 4]],
         "limited": "It limits results to 3 per query.",
         "step_bits": 1,
+        "searched": 0,
         "edition": "",
+        "applied": 0,
     }
 
 

@@ -88,10 +88,13 @@ def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
         )
     if lists := [number for number, text in texts.items() if LIST.fullmatch(text)]:
         yield f"The texts of some rows look like lists that cannot be read: row {listed(lists)}. Write one row per text."
-    held = list(filter(None, texts.values()))
-    words = (text.casefold() for text in held if len(text.split()) == 1 and not SPACELESS & set(map(script_of, text)))
+    yield from _doubts_about_words(list(filter(None, texts.values())))
+
+
+def _doubts_about_words(texts: Sequence[str]) -> Iterator[str]:
+    words = (text.casefold() for text in texts if len(text.split()) == 1 and not SPACELESS & set(map(script_of, text)))
     own = [word for word, count in Counter(words).items() if count == 1]
-    if len(held) >= FEWEST_TEXTS and len(own) > OWN_WORDS * len(held):
+    if len(texts) >= FEWEST_TEXTS and len(own) > OWN_WORDS * len(texts):
         yield (
             f"Nearly every text is a single word of its own: {quoted(own)}. Texts that share no words do not teach a model "
             "what words mean. Use a column with sentences, or a published network that reads texts."

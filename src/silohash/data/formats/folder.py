@@ -298,7 +298,8 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
     words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
-    pictures, preview = _pictures(folder), _preview(folder)
+    pictures = _pictures(folder)
+    preview = pictures if _is_shown(folder) else None
     labels, names = _labels(folder)
     splits, shared = _splits(folder)
     counts = {
@@ -374,10 +375,9 @@ def _picture_names(folder: _Folder) -> list[str]:
     return list(map(canonical_path, names))
 
 
-def _preview(folder: _Folder) -> PictureFiles | None:
-    """Return the pictures beside given features, if every item has one that can be decoded, to look at."""
-    shown = "image" in folder.given and all(folder.files) and not next(_not_shown(folder), "")
-    return _pictures(folder) if shown else None
+def _is_shown(folder: _Folder) -> bool:
+    """Return whether there are pictures to look at beside given features: one of every item that can be decoded."""
+    return "image" in folder.given and all(folder.files) and not next(_not_shown(folder), "")
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:

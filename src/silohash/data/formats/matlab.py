@@ -274,11 +274,13 @@ class Matlab5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
+        """Read numbers by scipy; a sparse matrix becomes dense."""
         value = self._value(name)
         return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Read texts by scipy."""
         value = np.asarray(self._value(name))
         texts = [_plain_string(element, self.path, name) for element in value.reshape(-1)]
         return np.array(texts, dtype=np.str_).reshape(value.shape)
@@ -367,6 +369,7 @@ class Hdf5File(MatFile):
 
     @override
     def numbers(self, name: str) -> np.ndarray:
+        """Read numbers by h5py; a sparse matrix becomes dense."""
         with _open_hdf5(self.path) as file:
             item = file[name]
             if not hasattr(item, "shape"):
@@ -375,6 +378,7 @@ class Hdf5File(MatFile):
 
     @override
     def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Read characters or cells by h5py."""
         with _open_hdf5(self.path) as file:
             dataset = file[name]
             values = self._stored(dataset)
@@ -477,14 +481,14 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
     if order is None:
         return None
 
-    def encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
+    def _encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
         return text.encode(f"utf-16-{name[-2:]}", "surrogatepass"), len(text)
 
-    def decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
+    def _decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
         units = np.frombuffer(bytes(content), f"{order}u2")
         return "".join(map(chr, units.tolist())), units.nbytes
 
-    return codecs.CodecInfo(encode, decode, name=name)
+    return codecs.CodecInfo(_encode, _decode, name=name)
 
 
 codecs.register(_find_codec)

@@ -368,7 +368,6 @@ def _disjoint(
 
 
 def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
-    """Return how many training items every silo must get."""
     if settings["minimum"] is not None:
         return whole(settings, "minimum", 0)
     return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1

@@ -317,10 +317,9 @@ class MemberAdapters(Adapter):
         return prefixed({n: a.auxiliary_step(context.member(n), batch, outputs) for n, a in adapters.items()})
 
 
-class Compose(FederatedMethod):
+class Compose(FederatedMethod[ComposeParams]):
     """Several federated methods, each under its own label."""
 
-    Params = ComposeParams
     presets: ClassVar = {"recommended": {}}
 
     def __init__(self, params: ComposeParams, run: RunFacts = NO_RUN) -> None:
@@ -409,15 +408,15 @@ class Compose(FederatedMethod):
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
-        def after(label: str, method: FederatedMethod) -> ServerState:
+        def _after(label: str, method: FederatedMethod) -> ServerState:
             return method.aggregate(server_of(server, label), [seen_by(label, update) for update in updates])
 
         decider = self.deciders.get("aggregate")
-        decided = super().aggregate(server, updates) if decider is None else after(decider, self.members[decider])
+        decided = super().aggregate(server, updates) if decider is None else _after(decider, self.members[decider])
         # the other members only add to the average, so they are given it in place of a second one
         averaged = Aggregation(average=lambda current, updates: decided.params)
         states = {
-            label: decided if label == decider else after(label, method.averaging(averaged))
+            label: decided if label == decider else _after(label, method.averaging(averaged))
             for label, method in self.members.items()
         }
         private = {n: a for n, a in server.private.items() if n != "final" and n.partition("/")[0] not in self.members}

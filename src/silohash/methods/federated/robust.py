@@ -48,11 +48,11 @@ def trimmed_mean(current: Arrays, updates: Sequence[Message], *, share: float) -
     Source: Yin et al., option II.
     """
 
-    def mean(stacked: np.ndarray) -> np.ndarray:
+    def _mean(stacked: np.ndarray) -> np.ndarray:
         cut = min(int(np.ceil(share * len(stacked))), (len(stacked) - 1) // 2)
         return np.asarray(np.sort(stacked, axis=0)[cut : len(stacked) - cut].mean(axis=0))
 
-    return _by_coordinate(current, updates, mean)
+    return _by_coordinate(current, updates, _mean)
 
 
 def _by_coordinate(current: Arrays, updates: Sequence[Message], rule: Callable[[np.ndarray], np.ndarray]) -> Arrays:

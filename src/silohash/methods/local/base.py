@@ -6,12 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, get_original_bases
 
 from silohash.base.errors import SettingNeeded, UnsuitableMethod
 from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
@@ -140,16 +140,32 @@ class SiloState:
     epochs: int = 0
 
 
-class LocalMethod(ABC, Generic[OwnParams]):
+class WithParams(Generic[OwnParams]):
+    """A method whose parameters are of the class in brackets, as in ``LocalMethod[ContrastParams]``.
+
+    Attributes:
+        Params: Class of the method's parameters, which a method can also set by itself.
+    """
+
+    Params: ClassVar[type[MethodParams]] = MethodParams
+
+    def __init_subclass__(cls) -> None:
+        """Take `Params` from the brackets."""
+        super().__init_subclass__()
+        named = [kind for base in get_original_bases(cls) for kind in get_args(base) if isinstance(kind, type)]
+        if named and "Params" not in vars(cls):
+            cls.Params = named[0]
+
+
+class LocalMethod(WithParams[OwnParams], ABC):
     """What a silo optimizes. One paper, one file, one class.
 
     A method combines pure formulas. It never loops over data, calls ``backward`` or steps an optimizer; the loop in
-    ``training/silo.py`` does. It sets `Params`, implements `terms`, and overrides the hooks in which it differs from a
+    ``training/silo.py`` does. It names its `Params`, implements `terms`, and overrides the hooks in which it differs from a
     method that trains towers ending in a tanh on one loss and keeps nothing between batches. Two additions are optional:
     `ServerSolved` for values that the server computes, and `ClosedForm` in place of gradient steps.
 
     Attributes:
-        Params: Class of the method's parameters.
         presets: Preset -> the parameters that it sets. All methods have ``recommended`` and ``paper``, and ``authors_code``
             if the authors' code differs from the paper in a way that matters.
         traits: What shared code must know about the method. The constructor replaces traits that depend on parameters.
@@ -158,7 +174,6 @@ class LocalMethod(ABC, Generic[OwnParams]):
         params: Parameters of this instance.
     """
 
-    Params: ClassVar[type[MethodParams]]
     presets: ClassVar[Presets] = {"recommended": {}, "paper": {}}
     traits: Traits = Traits()
     relaxation: ClassVar[Literal["identity", "tanh"]] = "tanh"

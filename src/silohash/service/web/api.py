@@ -53,7 +53,7 @@ def _answers(*further: int) -> dict[str, Any]:
 async def search_words(
     service: Shared, who: Allowed, request: Request, query: Annotated[TextOptions, Query()]
 ) -> ResultsDocument | Response:
-    """Return the items of all silos that are nearest to some words."""
+    """Return the items of all silos that are nearest to some words, or without words those that pass the filters."""
     return await _search(request, service, who, query, query.text)
 
 
@@ -61,7 +61,7 @@ async def search_words(
 async def search_document(
     service: Shared, who: Allowed, request: Request, document: SearchDocument
 ) -> ResultsDocument | Response:
-    """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
+    """Return the items of all silos that are nearest to some words or to a code, or those that pass the filters."""
     value = document.value()
     if isinstance(value, Code):
         check_code(value, await service.recent_status())
@@ -152,7 +152,7 @@ def check_code(code: Code, status: FederationStatus) -> None:
 
 
 async def _search(
-    request: Request, service: Service, who: str, query: Options, value: Asked, modality: Modality = "image"
+    request: Request, service: Service, who: str, query: Options, value: Asked | None, modality: Modality = "image"
 ) -> ResultsDocument | Response:
     asked = len({*query.silo}) if query.silo else await service.silo_count()
     wanted = SearchRequest.of(query.options(who), value, modality)

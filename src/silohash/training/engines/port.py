@@ -27,7 +27,7 @@ class SiloTask:
             silos that hold their own data; ``weigh`` to return the silo's weights without training, ``train`` to train
             for one round, ``finish`` to end a round once the statistics are merged, ``merge`` to decrypt sums over silos and
             compute what the server would, ``validate`` to score the model that the silo would deploy on its validation
-            queries, ``calibrate`` to count their hits by distance, or ``deploy`` to return that model.
+            queries, ``calibrate`` to count their hits and codes, or ``deploy`` to return that model.
         silo: Index of the silo, starting at 0.
         kept: Arrays that the silo stored in its last round.
         best: Arrays that the silo stored in the best round so far, which a silo with a disk of its own must not remove.

@@ -171,10 +171,7 @@ def _read_part(root: Path, name: str) -> _Part:
             f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
             "regions, width)."
         )
-    lines = reading.read_lines(captions)
-    if "" in lines:
-        empty = f"line {lines.index('') + 1} is empty, but each picture has five captions"
-        raise BadLine(f"{captions}, {empty}. {reading.RESTORE}")
+    lines = _read_captions(captions)
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
         raise FilesDiffer(
@@ -186,6 +183,14 @@ def _read_part(root: Path, name: str) -> _Part:
         _check_repeated_rows(path, features)
     starts = range(0, len(lines), CAPTIONS_PER_PICTURE)
     return _Part(name, features, [lines[start : start + CAPTIONS_PER_PICTURE] for start in starts], step)
+
+
+def _read_captions(path: Path) -> list[str]:
+    lines = reading.read_lines(path)
+    if "" in lines:
+        empty = f"line {lines.index('') + 1} is empty, but each picture has five captions"
+        raise BadLine(f"{path}, {empty}. {reading.RESTORE}")
+    return lines
 
 
 def _check_repeated_rows(path: Path, features: np.ndarray) -> None:

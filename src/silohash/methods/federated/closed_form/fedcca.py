@@ -87,10 +87,9 @@ class FedCCAParams(MethodParams):
     only how far later rounds can move them."""
 
 
-class FedCCA(FederatedMethod):
+class FedCCA(FederatedMethod[FedCCAParams]):
     """Federated averaging that starts from canonical correlations between images and texts."""
 
-    Params = FedCCAParams
     traits = Traits(min_modalities=2, reveals="second moments, which reveal")
 
     def chosen_traits(self) -> Traits:

@@ -94,10 +94,9 @@ class Projection:
     codes: Matrix
 
 
-class FedRidge(FederatedMethod):
+class FedRidge(FederatedMethod[FedRidgeParams]):
     """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
-    Params = FedRidgeParams
     traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
 
     def chosen_traits(self) -> Traits:

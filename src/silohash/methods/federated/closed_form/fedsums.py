@@ -64,10 +64,9 @@ class FedSumsParams(MethodParams):
     items: the vectors of a small silo can be computed from them, and the texts from vectors that count words."""
 
 
-class FedSums(FederatedMethod):
+class FedSums(FederatedMethod[FedSumsParams]):
     """Rounds in which silos send sums and the server solves."""
 
-    Params = FedSumsParams
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
 
     def chosen_traits(self) -> Traits:

@@ -216,10 +216,9 @@ class Enhanced(Adapted):
         return replace(outputs, logit=self.method.enhanced_outputs(outputs, self.extras["memory"]))
 
 
-class FedCAFE(FederatedMethod):
+class FedCAFE(FederatedMethod[FedCAFEParams]):
     """Federated averaging with outputs enhanced by a shared memory."""
 
-    Params = FedCAFEParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {

@@ -96,10 +96,9 @@ def loss_term(loss: float, mean_loss: float) -> float:
     return math.exp(-math.exp(min(loss / mean_loss, 50.0))) if mean_loss > 0 else math.exp(-math.e)
 
 
-class FedCMR(FederatedMethod):
+class FedCMR(FederatedMethod[FedCMRParams]):
     """Sharing of the hash layers, with weights from sizes, classes and losses."""
 
-    Params = FedCMRParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {},

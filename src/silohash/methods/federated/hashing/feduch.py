@@ -174,16 +174,6 @@ def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch:
     return torch.where(batch.has(other).unsqueeze(1), frozen[other], frozen[modality])
 
 
-@torch.no_grad()
-def outputs_with_dropout(
-    model: nn.Module, batch: PairBatch, modalities: Sequence[Modality], part: Part
-) -> Mapping[Modality, Tensor]:
-    """Return a frozen model's outputs for a batch, ``(B, p)`` per modality, with dropout as in training."""
-    found: Mapping[Modality, Tensor] = getattr(model.train()(batch, modalities), part)
-    model.eval()
-    return found
-
-
 def feature_widths(params: ReadArrays) -> dict[str, int]:
     """Return the widths of the features that the hash layers take, by tower. Towers without such a layer are left out."""
     layers = [name for name in hash_layers(params) if name.endswith(".weight") and params[name].ndim == 2]
@@ -197,10 +187,9 @@ def frozen_model(context: SiloContext, key: FrozenModel) -> nn.Module:
     return previous
 
 
-class FedUCH(FederatedMethod):
+class FedUCH(FederatedMethod[FedUCHParams]):
     """Federated averaging with a contrast between modalities and a distillation."""
 
-    Params = FedUCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
@@ -281,8 +270,13 @@ class FedUCH(FederatedMethod):
         self, context: SiloContext, key: FrozenModel, batch: PairBatch, part: Part, modalities: Sequence[Modality]
     ) -> Mapping[Modality, Tensor]:
         """Return a frozen model's outputs for a batch, ``(B, p)`` per modality. Dropout does not change projections."""
+        found: Mapping[Modality, Tensor]
         if self.params.teacher_dropout and part != "projection":
-            return outputs_with_dropout(frozen_model(context, key), batch, modalities, part)
+            model = frozen_model(context, key)
+            with torch.no_grad():
+                found = getattr(model.train()(batch, modalities), part)
+            model.eval()
+            return found
         found = context.frozen_outputs(key, lambda: frozen_model(context, key), part)
         return {modality: found[modality][batch.row] for modality in modalities if modality in found}
 

@@ -272,7 +272,6 @@ BOTH: Group = ("image", "text")
 class CMFH(FromSums[CMFHParams]):
     """Collective matrix factorization, for one or two modalities."""
 
-    Params = CMFHParams
     presets: ClassVar = {"recommended": {}, "paper": {"outputs": "latent"}}
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:

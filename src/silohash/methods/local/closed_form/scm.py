@@ -245,7 +245,6 @@ def finished(solution: Solution, private: ReadArrays) -> Solution:
 class SCM(FromSums[SCMParams]):
     """Semantic correlation maximization, for one or two modalities."""
 
-    Params = SCMParams
     presets: ClassVar = {"recommended": {}, "paper": {"ridge": 1e-9}}
     traits = Traits(needs_labels=True)
 

@@ -101,7 +101,6 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
 class CSQ(LocalMethod[CSQParams]):
     """Central similarity quantization, for each modality separately, with the same centers."""
 
-    Params = CSQParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"quantization_weight": 0.05, "quantization": "log-cosh"},

@@ -129,7 +129,6 @@ def weights(similar: Tensor, share: float, kind: Weighting) -> Tensor:
 class DCH(LocalMethod[DCHParams]):
     """Deep Cauchy hashing, for each modality separately."""
 
-    Params = DCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"radius": 0.4},

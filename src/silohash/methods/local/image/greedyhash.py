@@ -84,7 +84,6 @@ def cubic_gap(values: Tensor) -> Tensor:
 class GreedyHash(LocalMethod[GreedyHashParams]):
     """Greedy hashing, for one or two modalities with one classifier."""
 
-    Params = GreedyHashParams
     traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:

@@ -81,7 +81,6 @@ def sharpness(epochs: int, *, growth: float, stage: int) -> float:
 class HashNetMethod(LocalMethod[HashNetParams]):
     """Hashing by continuation, for each modality separately."""
 
-    Params = HashNetParams
     presets: ClassVar = {"recommended": {}, "paper": {"stage_epochs": 5}}
     traits = Traits(needs_labels=True)
     relaxation = "identity"

@@ -202,7 +202,10 @@ def distilled(scores: Tensor, images: Tensor, texts: Tensor) -> Tensor:
     wanted = SHARPNESS * (scores - scores.mean()) / scores.std().clamp(min=LEAST_DEVIATION)
     found = relaxed(images) @ relaxed(texts).T
     found = SHARPNESS * (found - found.mean()) / found.std().clamp(min=LEAST_DEVIATION)
-    return F.cross_entropy(found, wanted.softmax(1)) + F.cross_entropy(found.T, wanted.T.softmax(1))
+    return sum(
+        (F.cross_entropy(one, other.softmax(1)) for one, other in ((found, wanted), (found.T, wanted.T))),
+        start=scores.new_zeros(()),
+    )
 
 
 def relaxed(outputs: Tensor) -> Tensor:

@@ -128,8 +128,6 @@ def pairs(images: Tensor, texts: Tensor) -> Tensor:
 class JointAttention(Matching[JointParams]):
     """Regions and words in one Transformer layer per pair."""
 
-    Params = JointParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the joint layer."""
         image, text = towers_of(spec, CARD.key)

@@ -111,8 +111,6 @@ class PlacedRegions(nn.Module):
 class PFAN(Matching[PFANParams]):
     """Cross attention between words and regions with places."""
 
-    Params = PFANParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""
         image, text = towers_of(spec, CARD.key)

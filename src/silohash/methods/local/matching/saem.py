@@ -209,7 +209,6 @@ class SAEMNet(VectorNet):
 class SAEM(Matching[SAEMParams]):
     """Self-attention embeddings of regions and words."""
 
-    Params = SAEMParams
     presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048}}
 
     def network(self, spec: ModelSpec) -> MatchingNet:

@@ -167,8 +167,6 @@ class SGMNet(MatchingNet):
 class SGM(Matching[SGMParams]):
     """Objects and relations of scene graphs."""
 
-    Params = SGMParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""
         image, text = towers_of(spec, CARD.key)

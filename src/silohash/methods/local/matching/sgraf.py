@@ -161,8 +161,6 @@ class SGRAFNet(MatchingNet):
 class SGRAF(Matching[SGRAFParams]):
     """Similarity vectors of words and regions."""
 
-    Params = SGRAFParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks on similarity vectors."""
         image, text = towers_of(spec, CARD.key)

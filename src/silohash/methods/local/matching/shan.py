@@ -136,8 +136,6 @@ class SHANNet(MatchingNet):
 class SHAN(Matching[SHANParams]):
     """Step-wise alignment of words, regions and contexts."""
 
-    Params = SHANParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks of the three steps."""
         image, text = towers_of(spec, CARD.key)

@@ -169,8 +169,6 @@ class VSRNNet(VectorNet):
 class VSRN(Matching[VSRNParams]):
     """Reasoning on regions, and one vector per item."""
 
-    Params = VSRNParams
-
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the generator of texts."""
         return VSRNNet(*towers_of(spec, CARD.key), self.params)

@@ -192,7 +192,6 @@ class CenterAP(LocalMethod[CenterAPParams]):
     Items of a batch rank those of the other modality. If a batch has one modality only, items rank the other items of it.
     """
 
-    Params = CenterAPParams
     traits = Traits(needs_labels=True, needs_label_counts=True)
 
     def __init__(self, params: CenterAPParams) -> None:

@@ -147,7 +147,6 @@ PAPER: Mapping[str, Any] = {"similarity": "any", "class_balance": False, "rectif
 class DCHMT(LocalMethod[DCHMTParams]):
     """Hashing as a choice, for one or two modalities."""
 
-    Params = DCHMTParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {**PAPER, "threshold": 0.75},

@@ -146,7 +146,6 @@ class CommonNet(HashNet):
 class DSCMR(LocalMethod[DSCMRParams]):
     """Deep supervised cross-modal retrieval, for one or two modalities."""
 
-    Params = DSCMRParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"similarity_weight": 1e-3, "pair_weight": 0.1, "scale": 0.5, "centered": False},

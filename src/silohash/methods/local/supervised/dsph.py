@@ -132,7 +132,6 @@ def separation_margin(classes: int, bits: int) -> float:
 class DSPH(LocalMethod[DSPHParams]):
     """Proxies of classes, for one or two modalities."""
 
-    Params = DSPHParams
     traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:

@@ -156,7 +156,6 @@ class MESDCHNet(HashNet):
 class MESDCH(LocalMethod[MESDCHParams]):
     """Three networks that learn the cosines of labels, for one or two modalities."""
 
-    Params = MESDCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"slope": 0.0, "offset": 1e-5, "anchors": 1_000_000, "width": 4096, "scales": True},

@@ -242,7 +242,6 @@ NO_HIERARCHY = (
 class SHDCH(LocalMethod[SHDCHParams]):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
-    Params = SHDCHParams
     presets: ClassVar = {"recommended": {}, "paper": PAPER, "authors_code": {**PAPER, "sweeps": 1}}
     traits = Traits(needs_labels=True)
     by_tower = True

@@ -88,7 +88,6 @@ def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: 
 class Triplet(LocalMethod[TripletParams]):
     """All triplets of a batch, for one or two modalities."""
 
-    Params = TripletParams
     traits = Traits(needs_labels=True)
 
     def __init__(self, params: TripletParams) -> None:

@@ -240,7 +240,6 @@ class _Losses(torch.autograd.Function):
 
 
 def _square_sum(values: Tensor) -> Tensor:
-    """Return the sum of the squares, a scalar."""
     return values.flatten().dot(values.flatten())
 
 
@@ -269,8 +268,6 @@ def losses(
 
 class DGCPN(LocalMethod[DGCPNParams]):
     """Graph-neighbor coherence preserving hashing, for one or two modalities."""
-
-    Params = DGCPNParams
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params
