@@ -188,14 +188,8 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
     last = (-1.0, -1.0)
     for radius, point in enumerate(zip(curve.recall, curve.precision, strict=True)):
         if np.isfinite(point).all() and np.hypot(point[0] - last[0], point[1] - last[1]) > 0.13:
-            panel.annotate(
-                f"≤ {radius} bits" if last[0] < 0 else str(radius),
-                point,
-                xytext=(5, 5),
-                textcoords="offset points",
-                fontsize=7.5,
-                color=SOFT,
-            )
+            name = f"≤ {radius} bits" if last[0] < 0 else str(radius)
+            panel.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=7.5, color=SOFT)
             last = point
 
 
@@ -234,11 +228,9 @@ def _draw_sizes(axes: Axes, drift: Drift) -> None:
     axes.spines["left"].set_visible(False)
     axes.set_ylim(0, max(1, int(drift.sizes.max())) * 1.2)
     axes.set(xticks=[], yticks=[])
-    crowded = silos > MOST_SILOS_WITH_NUMBERS
+    points = 6.0 if silos > MOST_SILOS_WITH_NUMBERS else 7.5
     for place, size in enumerate(drift.sizes.tolist()):
-        axes.text(
-            place + 0.5, size, f"{size:,}", ha="center", va="bottom", fontsize=6.0 if crowded else 7.5, color=SOFT
-        )
+        axes.text(place + 0.5, size, f"{size:,}", ha="center", va="bottom", fontsize=points, color=SOFT)
 
 
 def _draw_distances(axes: Axes, drift: Drift) -> None:

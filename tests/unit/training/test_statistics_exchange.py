@@ -66,8 +66,7 @@ def test_announced_weights_are_those_of_the_updates() -> None:
     worker = Worker(inputs, torch.device("cpu"))
     engine = InProcess(worker)
     tasks = Tasks("train", [0, 1, 2], worker.first_state(), inputs.resolved.federated)
-    results = Attendance(engine, WAIT_FOR_ALL).results(tasks.to_weigh())
-    weights = [result.update.weights for result in results]
+    weights = [one.update.weights for one in Attendance(engine, WAIT_FOR_ALL).results(tasks.to_weigh())]
     assert [weight["image"] for weight in weights] == [30.0, 20.0, 10.0]
     assert weights == [result.update.weights for result in engine.send(tasks)]
 

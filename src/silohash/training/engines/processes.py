@@ -46,7 +46,6 @@ class ProcessPool:
 
     Args:
         command: The command line of a child, which calls `serve`.
-        size: Number of processes.
         environment: Variables to set over those of this process.
         renew_after: Number of requests after which a process is replaced; None for no limit.
         grace_seconds: How long a process may take to stop after its input has ended, before it is killed.

@@ -154,9 +154,7 @@ class Attacker:
         if self.kept:
             return ""
         if self.run.config.exchange.encryption:
-            return (
-                f"{self.run.name}: the updates were encrypted. The server cannot read them, so they were not attacked."
-            )
+            return f"{self.run.name}: the server cannot read the encrypted updates, so they were not attacked."
         if self.received.kept:
             return f"{self.run.name}: silos do not send models, so their updates were not attacked."
         return (
@@ -168,8 +166,6 @@ class Attacker:
         """Return the numbers of the silos that are attacked: those with enough training items, at most some."""
         sizes = [train for _, train, _ in self.worker.prepared.silos]
         return [number for number, size in enumerate(sizes) if size >= FEWEST_OF_A_LABEL][:MOST_SILOS]
-
-    # Label shares
 
     def label_shares(self, silos: Sequence[int]) -> Values:
         """Return which share of each silo's training items has each label, ``(J, C)``."""
@@ -201,8 +197,6 @@ class Attacker:
                 if mean.by_row:
                     return counts.astype(np.float64) / max(1, update.counts["items"])
         return None
-
-    # Updates
 
     def of_updates(self) -> Iterator[Leak]:
         """Yield how well the updates of the last round tell members and label shares."""
@@ -259,8 +253,6 @@ class Attacker:
             like, image=values.get("image"), text=values.get("text"), labels=labels, has_image=there & ("image" in values),
             has_text=there & ("text" in values), coarse_labels=None, pictures=None,
         )  # fmt: skip
-
-    # Codes
 
     def of_codes(self) -> Iterator[Leak]:
         """Yield how well the codes of items tell members, labels and vectors. The global model computes the codes."""

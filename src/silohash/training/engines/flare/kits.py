@@ -42,9 +42,7 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     """
     check_new_folder(folder)
     if taken := {SERVER, LEADER, AUTHORITY_FOLDER, HUB} & {silo.casefold() for silo in silos}:
-        raise InvalidName(
-            f'A silo cannot have the name "{taken.pop()}", which another member or folder has. Choose another name.'
-        )
+        raise InvalidName(f'A silo cannot be named "{taken.pop()}" like another member or folder. Choose another name.')
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
         try:
             project = _project(silos, training)
