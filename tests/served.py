@@ -24,6 +24,7 @@ from starlette.testclient import TestClient
 from silohash.api.runs import train
 from silohash.base.errors import NotFound, Unavailable
 from silohash.base.types import Modality
+from silohash.evaluate.collapse import CodeUse
 from silohash.index.preview import make_preview, preview_url
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.search.federation import check_silos
@@ -192,6 +193,7 @@ class MadeUpBackend:
                 for number in range(3)
             ),
             chosen_round=1,
+            codes={"image": CodeUse(distinct=0.93, repeated=0.2), "text": CodeUse(distinct=0.31, repeated=0.2)},
         )
 
 

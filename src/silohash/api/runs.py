@@ -11,6 +11,7 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
 from silohash.search.bus import now
+from silohash.search.composed import TEXT_WEIGHT, RegionLike
 from silohash.search.filters import Condition, conditions_of, labeled
 from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, several, target_named
 from silohash.search.options import CANDIDATES
@@ -226,6 +227,8 @@ class TrainedRun:
         image: ImageLike | None = None,
         vector: VectorLike | None = None,
         vector_modality: str = "image",
+        text_weight: float = TEXT_WEIGHT,
+        region: RegionLike | None = None,
         find: str = "item",
         k: int = 10,
         offset: int = 0,
@@ -242,13 +245,15 @@ class TrainedRun:
         previews: bool = True,
         engine: str | None = None,
     ) -> Hits:
-        """Search all silos for a text, an image or a vector, or list the items that pass filters, and merge their answers.
+        """Search all silos for a text, an image, both or a vector, or list the items that pass filters. Answers are merged.
 
         Args:
-            text: The text to search for.
+            text: The text to search for. A word with a minus before it is excluded, as in ``boats -station``.
             image: The image to search for: a path, a Pillow image, or uint8 pixels.
             vector: The feature vector, if the run was trained on given features: numbers, or the path of a ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
+            text_weight: Weight of the text beside an image, from 0 for the image alone to 1 for the text alone.
+            region: The part of the image to search for: left, top, right and bottom as shares of its width and height.
             find: What to find: "item" for items by the nearer of their picture code and their text code, "image" for
                 pictures alone, or "text" for texts alone. An item with one code is found by that one.
             k: Number of hits.
@@ -277,7 +282,8 @@ class TrainedRun:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held a word of it.
         """
         nothing = text is image is vector is None
-        value, modality = (None, None) if nothing else read_input(text, image, vector, vector_modality)
+        asked = (text, image, vector, vector_modality)
+        value, modality = (None, None) if nothing else read_input(*asked, text_weight=text_weight, region=region)
         request = SearchRequest(
             value=value,
             modality=modality or "image",

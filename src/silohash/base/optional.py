@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from silohash.base.errors import DependencyMissing
 
@@ -56,3 +58,15 @@ def missing_package(error: ImportError) -> str | None:
     """Return the optional package that an import did not find, or None if the error has another cause."""
     name = (error.name or "").partition(".")[0]
     return name if isinstance(error, ModuleNotFoundError) and name in EXTRAS else None
+
+
+@contextmanager
+def only_errors(logger: str) -> Iterator[None]:
+    """Let a package's logger report nothing but errors while the block runs."""
+    found = logging.getLogger(logger)
+    level = found.level
+    found.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        found.setLevel(level)

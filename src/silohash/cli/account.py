@@ -45,8 +45,11 @@ def list_(config: Config, as_json: AsJson = False) -> None:
         known, tokens = accounts.all(), accounts.tokens()
     owned = {account.name: [held for held in tokens if held.account == account.name] for account in known}
     if as_json:
-        about = [{"name": one.name, "admin": one.admin, "created": _date(one.created)} for one in known]
-        print_json({"accounts": [{**one, "tokens": list(map(_described, owned[one["name"]]))} for one in about]})
+        their = {name: list(map(_described, some)) for name, some in owned.items()}
+        about = [
+            {"name": a.name, "admin": a.admin, "created": _date(a.created), "tokens": their[a.name]} for a in known
+        ]
+        print_json({"accounts": about})
         return
     for account in known:
         print_result(f"{account.name}{'  administrator' if account.admin else ''}  since {_date(account.created)}")

@@ -65,14 +65,18 @@ def list_(
         print_json(tables)
         return
     for name, table in tables.items():
-        print_result(f"{name}:")
-        width = max(len(entry["key"]) for entry in table)
-        for entry in table:
-            print_result(f"  {entry['key']:{width}}  {entry['summary']}")
-            if "conflict" in entry:
-                print_result(f"  {'':{width}}  conflict: {entry['conflict']}")
+        _print_list(name, table)
     if kind in WITH_CARDS:
         print_result(f"Card of a method: silohash list {kind} NAME")
+
+
+def _print_list(kind: str, table: list[dict[str, Any]]) -> None:
+    print_result(f"{kind}:")
+    width = max(len(entry["key"]) for entry in table)
+    for entry in table:
+        print_result(f"  {entry['key']:{width}}  {entry['summary']}")
+        if "conflict" in entry:
+            print_result(f"  {'':{width}}  conflict: {entry['conflict']}")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson
 from silohash.index import IN_MEMORY, SERVERS
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.options import CANDIDATES, described
 
 if TYPE_CHECKING:
@@ -205,10 +206,12 @@ def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, appro
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for, in quotation marks.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for; -WORD excludes.")] = None,
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
     vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
+    text_weight: Annotated[float, typer.Option(metavar="W", min=0, max=1, help=ABOUT_WEIGHT)] = TEXT_WEIGHT,
+    region: Annotated[str | None, typer.Option(metavar="L,T,R,B", help=ABOUT_REGION)] = None,
     find: Find = "item",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help=described("k"))] = 10,
     offset: Annotated[int, typer.Option(metavar="N", min=0, help=described("offset"))] = 0,
@@ -231,7 +234,7 @@ def search(
     null: Null = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
+    """Search all silos for a text, an image or both, and merge their answers. Exits with 2 if no silo answered.
 
     With filters only, such as --where 'year>=1900', the items that pass them are listed, newest first.
 
@@ -247,6 +250,8 @@ def search(
             image=image,
             vector=vector,
             vector_modality=vector_of,
+            text_weight=text_weight,
+            region=region,
             find=find,
             k=k,
             offset=offset,
@@ -278,20 +283,17 @@ def search(
 
 def _about_filters(conditions: list[str], radius: int | None) -> str:
     """Return a sentence on the filters of a search without hits; empty if there were none."""
-    limits = [
-        *([f"that pass the filters ({', '.join(conditions)})"] if conditions else []),
-        *([] if radius is None else [f"within {radius} bits of the query"]),
-    ]
+    limits = [f"that pass the filters ({', '.join(conditions)})"] if conditions else []
+    limits += [] if radius is None else [f"within {radius} bits of the query"]
     return f"Only items {' and '.join(limits)} were searched." if limits else ""
 
 
 def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
     """Exit with `UNANSWERED` if no silo answered, after printing the reasons if `print_reasons` is set."""
-    if hits.answered or not hits.missing_silos:
-        return
-    if print_reasons:
-        print_notes(hits)
-    raise typer.Exit(UNANSWERED)
+    if hits.missing_silos and not hits.answered:
+        if print_reasons:
+            print_notes(hits)
+        raise typer.Exit(UNANSWERED)
 
 
 def _check_form(forms: dict[str, bool]) -> None:
@@ -364,6 +366,7 @@ def _document(hits: Hits) -> dict[str, Any]:
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
         "unknown_words": list(hits.unknown_words),
+        "excluded_words": list(hits.excluded_words),
         "unread": None if hits.unread is None else asdict(hits.unread),
     }
 

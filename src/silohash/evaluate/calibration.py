@@ -1,14 +1,20 @@
 """How sure a hit is: the probability that an item at a distance is right, learned from queries that were held back.
 
-Silos count the hits of their held-back queries by distance. The sums of these counts over silos give, per task, a
-probability for each distance, by isotonic regression, and the bar: the distance beyond which nothing is close.
+Silos count the hits of their held-back queries by rank and distance. From these counts follow, per task, a probability for
+each distance and number of searched items, by logistic regression, and the bar: the distance beyond which nothing is close.
 
-Source: B. Zadrozny, C. Elkan, "Transforming classifier scores into accurate multiclass probability estimates", KDD 2002.
+A distance alone does not tell how sure a hit is. Among more items, the nearest ones are nearer and no more often right, so
+that what a silo learns among its own items would be too high for a search of all silos. At a given distance, the hits are
+right the more often, the larger the share of all items that are as near.
+
+Source: J. Platt, "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods", in
+Advances in Large Margin Classifiers, 1999, for the regression and its targets.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
@@ -24,8 +30,11 @@ Strength: TypeAlias = Literal["strong", "likely", "weak", "none"]
 STRONG, LIKELY = 0.8, 0.5
 """Lowest probabilities of a strong and of a likely hit."""
 
-HITS_COUNTED = 5
-"""Nearest items per query that silos count. The first ten of a merged answer hold fewer than ten items of one silo."""
+HITS_COUNTED = 10
+"""Nearest items per query that are counted, and whose probabilities are promised to hold on average."""
+
+MIDDLE_RANK = 5
+"""The rank for which probabilities are given. Those of the hits of one page do not depend on their ranks."""
 
 MOST_REFUSED = 0.05
 """Largest share of held-back queries without any item within the bar."""
@@ -33,34 +42,35 @@ MOST_REFUSED = 0.05
 FEWEST_KNOWN = 0.5
 """Smallest share of a query that the model must know for hits to be close."""
 
-Probability = Annotated[float, Field(ge=0, le=1)]
-
 
 class HitCounts(NamedTuple):
-    """Counts over queries, by distance, each ``(bits + 1,)`` float64. They add up over silos.
+    """Counts over the queries of a silo, by rank and distance.
 
     Attributes:
-        right: Expected number of right items among the nearest of each query.
-        items: Expected number of items among the nearest of each query. Fractions follow from ties at the cut.
-        nearest: Number of queries whose nearest item is at the distance.
+        right: Expected number of right items at each rank and distance, ``(HITS_COUNTED, bits + 1)`` float64. Fractions
+            follow from ties.
+        items: Number of items there, of the same shape and type. The first row counts the nearest items, one per query.
+        searched: Number of items that the queries searched, ``(1,)`` float64.
     """
 
     right: npt.NDArray[np.float64]
     items: npt.NDArray[np.float64]
-    nearest: npt.NDArray[np.float64]
+    searched: npt.NDArray[np.float64]
+
+    @property
+    def nearest(self) -> npt.NDArray[np.float64]:
+        """Number of queries whose nearest item is at each distance, ``(bits + 1,)``."""
+        return np.asarray(self.items[0])
 
 
-def hit_counts(histogram: Histogram, cutoff: int | None = HITS_COUNTED) -> HitCounts:
-    """Count the nearest items of each query, and the right ones among them; all items without a cutoff.
-
-    Items at the distance of the last one are counted in proportion, as if they were in random order.
-    """
-    groups = histogram.groups(cutoff)
-    share = groups.within / np.maximum(groups.items, 1)
-    nearest = np.bincount((groups.items > 0).argmax(axis=1), minlength=groups.items.shape[1])
-    return HitCounts(
-        (groups.relevant * share).sum(0), groups.within.sum(0).astype(np.float64), nearest.astype(np.float64)
-    )
+def hit_counts(histogram: Histogram) -> HitCounts:
+    """Count the nearest items of each query, and the right ones among them. Tied items are as if in random order."""
+    groups = histogram.groups(None)
+    share = groups.relevant / np.maximum(groups.items, 1)
+    here = [(groups.before <= rank) & (rank < groups.before + groups.items) for rank in range(HITS_COUNTED)]
+    right = np.stack([(share * held).sum(0) for held in here])
+    items = np.stack([held.sum(0) for held in here]).astype(np.float64)
+    return HitCounts(right, items, np.array([histogram.database], np.float64))
 
 
 @dataclass(frozen=True)
@@ -68,64 +78,80 @@ class Calibration:
     """What a distance says about a hit of one task.
 
     Attributes:
-        probabilities: Probability that an item is right, by its distance in bits. It does not rise with the distance.
+        offset: Logit of the probability at distance 0, if as many items as `MIDDLE_RANK` are searched.
+        per_bit: How much the logit falls per bit of distance.
+        per_doubling: How much it falls whenever the number of searched items doubles.
         bar_bits: Largest distance of a hit that counts as close.
         queries: Number of held-back queries from which this was learned.
+        searched: Number of items that all of them searched, which stands for an unknown number.
     """
 
-    probabilities: tuple[Probability, ...]
+    offset: float
+    per_bit: Annotated[float, Field(ge=0)]
+    per_doubling: Annotated[float, Field(ge=0)]
     bar_bits: Annotated[int, Field(ge=0)]
     queries: Annotated[int, Field(ge=1)]
+    searched: Annotated[int, Field(ge=1)]
 
     @classmethod
-    def learned(cls, counts: HitCounts) -> Calibration | None:
-        """Return the calibration of a task from the counts of all silos; None if no query found a right item.
-
-        Each distance also gets one item of the mean probability, so that a distance without items has the probability of its
-        neighbors, and a few items do not make a hit certain.
-        """
-        queries = round(float(counts.nearest.sum()))
-        if not queries or not counts.right.any():
+    def learned(cls, silos: Sequence[HitCounts]) -> Calibration | None:
+        """Return the calibration of a task from the counts of some silos; None if no query found a right item."""
+        if not any(counts.right.any() for counts in silos):
             return None
-        mean = counts.right.sum() / counts.items.sum()
-        found = decreasing((counts.right + mean) / (counts.items + 1), counts.items + 1)
-        bar = int(np.searchsorted(np.cumsum(counts.nearest), queries - math.floor(MOST_REFUSED * queries)))
-        return cls(tuple(np.clip(found, 0, 1).tolist()), bar, queries)
+        nearest = np.sum([counts.nearest for counts in silos], axis=0)
+        queries = round(float(nearest.sum()))
+        bar = int(np.searchsorted(np.cumsum(nearest), queries - math.floor(MOST_REFUSED * queries)))
+        return cls(*_regression(silos), bar, queries, round(sum(float(counts.searched[0]) for counts in silos)))
 
-    def probability(self, distance_bits: int) -> float:
-        """Return the probability that a hit at a distance is right."""
-        return self.probabilities[min(distance_bits, len(self.probabilities) - 1)]
+    def probability(self, distance_bits: int, searched: int = 0) -> float:
+        """Return the probability that a hit at a distance is right, given the number of searched items if it is known."""
+        doublings = math.log2((searched or self.searched) / MIDDLE_RANK)
+        logit = self.offset - self.per_bit * distance_bits - self.per_doubling * doublings
+        return 0.5 * (1 + math.tanh(logit / 2))
 
-    def judged(self, distance_bits: int, *, known: float = 1.0, bar: float | None = None) -> tuple[float, Strength]:
+    def judged(
+        self, distance_bits: int, *, searched: int = 0, known: float = 1.0, bar: float | None = None
+    ) -> tuple[float, Strength]:
         """Return the probability that a hit is right, and its strength.
 
         Args:
             distance_bits: Distance of the hit.
+            searched: Number of searched items; 0 if it is not known.
             known: Share of the query that the model knows. Words that it does not know cannot be right, so the probability
                 falls with them, and nothing is close to a query of which it knows less than `FEWEST_KNOWN`.
             bar: Lowest probability of a hit that is close; None for the distance ``bar_bits``.
         """
-        probability = known * self.probability(distance_bits)
+        probability = known * self.probability(distance_bits, searched)
         if known < FEWEST_KNOWN or (distance_bits > self.bar_bits if bar is None else probability < bar):
             return probability, "none"
         return probability, "strong" if probability >= STRONG else "likely" if probability >= LIKELY else "weak"
 
 
-def decreasing(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the values that do not rise and have the least weighted squares of differences to the given ones, ``(n,)``.
+def _regression(silos: Sequence[HitCounts]) -> tuple[float, float, float]:
+    """Return the offset, the fall per bit and the fall per doubling of the regression.
 
-    This is isotonic regression, by pooling adjacent violators.
-
-    Example:
-        >>> decreasing(np.array([0.9, 0.25, 0.5]), np.array([1.0, 1.0, 3.0])).tolist()
-        [0.9, 0.4375, 0.4375]
+    Each item weighs one by its rank, because the first hits of a search of all silos are among the first of each. Neither
+    value falls below 0: at no data may a nearer item be less often right, or one among fewer items.
     """
-    pools: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        mean, total, size = value, weight, 1
-        while pools and pools[-1][0] < mean:
-            before, heavy, length = pools.pop()
-            mean = (before * heavy + mean * total) / (heavy + total)
-            total, size = heavy + total, length + size
-        pools.append((mean, total, size))
-    return np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
+    from scipy.optimize import minimize  # here, because only training needs it and its import is slow
+
+    ranks = np.arange(1, HITS_COUNTED + 1)[:, None]
+    right, items = (np.concatenate([(counts[part] / ranks).ravel() for counts in silos]) for part in (0, 1))
+    bits = silos[0].items.shape[1] - 1
+    distances = np.tile(np.arange(bits + 1), len(silos) * HITS_COUNTED)
+    doublings = np.concatenate(
+        [np.broadcast_to(np.log2(counts.searched / ranks), counts.items.shape).ravel() for counts in silos]
+    )
+    design = np.stack([np.ones(len(items)), -distances / bits, -doublings / doublings.max(initial=1.0)], axis=1)
+    wrong = items.sum() - right.sum()
+    low, high = 1 / (wrong + 2), (right.sum() + 1) / (right.sum() + 2)
+    targets = right * high + (items - right) * low
+
+    def loss(values: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        """Return the negative logarithm of the likelihood, and its gradient."""
+        logits = design @ values
+        slope = design.T @ (items * 0.5 * (1 + np.tanh(logits / 2)) - targets)
+        return float((items * np.logaddexp(0, logits) - targets * logits).sum()), slope
+
+    found = minimize(loss, np.zeros(3), jac=True, method="L-BFGS-B", bounds=[(None, None), (0, None), (0, None)]).x
+    return float(found[0]), float(found[1] / bits), float(found[2] / doublings.max(initial=1.0))

@@ -29,7 +29,6 @@ Empty: TypeAlias = Literal["zero", "skip"]
 RANKED_BYTES = 1 << 26
 """Memory limit for the ranked items of a block of queries."""
 
-
 PAIR_MEASURES = ("R@1[by=pairs]", "R@5[by=pairs]", "R@10[by=pairs]", "MedR[by=pairs]")
 """The measures of a run whose archive does not have labels."""
 
@@ -98,11 +97,9 @@ class Measure:
             raise NoEffect(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
         if self.kind.needs_cutoff and self.radius_bits is None:
             cutoff_of(self)
-        defaults, used = {field.name: field.default for field in fields(self)}, self._options()
-        for option in (*_CHOICES, "folds"):
-            if option not in used and getattr(self, option) != defaults[option]:
-                bare = text.split("[")[0]
-                raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(used)}.')
+        for option in self._options_without_use():
+            bare = text.split("[")[0]
+            raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(self._options())}.')
 
     @property
     def kind(self) -> MeasureKind:
@@ -113,6 +110,11 @@ class Measure:
         folds = ["folds"] if self.by == "pairs" else []
         tied = [] if self.radius_bits is not None else ["ties"]
         return [*self.kind.conventions(self), "by", *folds, *tied, "empty"]
+
+    def _options_without_use(self) -> list[str]:
+        defaults = {field.name: field.default for field in fields(self)}
+        used = self._options()
+        return [name for name in (*_CHOICES, "folds") if name not in used and getattr(self, name) != defaults[name]]
 
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
@@ -395,9 +397,10 @@ def _among(pairs: Pairs, queries: Rows, items: Rows) -> Pairs:
 
 def _joined(parts: Sequence[PerQuery], order: Rows) -> PerQuery:
     """Return the values of all parts in the order of the queries. The prior is the mean, weighted by the queries."""
-    columns = ("value", "best", "worst", "counted")
+    names = ("value", "best", "worst", "counted")
+    columns = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in names}
     return PerQuery(
-        *(np.concatenate([getattr(part, name) for part in parts])[order] for name in columns),
+        **columns,
         queries_without_relevant=sum(part.queries_without_relevant for part in parts),
         prior=float(np.average([part.prior for part in parts], weights=[len(part.value) for part in parts])),
         are_ranks=parts[0].are_ranks,

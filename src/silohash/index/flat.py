@@ -145,6 +145,7 @@ class FlatIndex:
             return answer
 
         def fill(start: int) -> None:
+            """Fill in the results of one slice of the queries."""
             some = slice(start, start + step)
             scratch = kernels.aligned_empty((kernels.BLOCK_CODES,), self._distance_type)
             slots, distances, left_out = kernels.nearest(blocks, len(slot_keys), queries[some], depth, alive, scratch)

@@ -27,7 +27,6 @@ PREVIEWS = (
     "CREATE TABLE IF NOT EXISTS previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
 
-
 Row: TypeAlias = tuple[int, str, str | None]
 """Key, id and payload of an item."""
 
@@ -144,6 +143,7 @@ class _Part(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> _Part:
+        """Return the part of some rows."""
         pieces: list[bytes] = []
         labels: dict[str, list[int]] = {}
         for key, name, text in rows:
@@ -160,6 +160,7 @@ class _Part(NamedTuple):
 
     @property
     def memory_bytes(self) -> int:
+        """Memory used, in bytes."""
         by_label = sum(keys.nbytes for keys in self.labels.values())
         return self.keys.nbytes + self.bounds.nbytes + len(self.content) + by_label
 

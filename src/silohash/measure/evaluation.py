@@ -102,7 +102,6 @@ OF_QUERIES = " of the items of the split query"
 LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
 
-
 Key = tuple[Evaluation, Task, str]
 """Evaluation, task and measure."""
 

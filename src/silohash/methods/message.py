@@ -108,6 +108,7 @@ class Message:
                 counts={name: int(value) for name, value in header["counts"].items()},
                 scalars={name: float(value) for name, value in header["scalars"].items()},
                 notes={name: str(value) for name, value in header["notes"].items()},
+                silo=-1,
                 **sections,
             )
         except (SafetensorError, *FAULTS) as error:

@@ -39,7 +39,6 @@ class StoredArrays(Mapping[str, np.ndarray]):
         self._places = places
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Read an array."""
         place = self._places[name]
         return self.part(name, 0, math.prod(place.shape)).reshape(place.shape)
 
@@ -65,11 +64,9 @@ class StoredArrays(Mapping[str, np.ndarray]):
         return name in self._places
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._places)
 
     def __len__(self) -> int:
-        """Return the number of arrays."""
         return len(self._places)
 
 
@@ -102,13 +99,11 @@ class Spool:
         self._end = 0
 
     def __enter__(self) -> Spool:
-        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Remove the file."""
         if self._file is not None:
             self._file.close()
 

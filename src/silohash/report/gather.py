@@ -13,6 +13,7 @@ import numpy as np
 from silohash.base.files import MEASURE_AGAIN, TRAIN_AGAIN, read_json
 from silohash.base.types import MethodCard, ResultRow
 from silohash.data.partitions.drift import drift_of
+from silohash.evaluate.collapse import COLLAPSED
 from silohash.evaluate.measures import by_pairs
 from silohash.measure.evaluation import UNSEEN, RadiusCurve, or_nan, trained_rows
 from silohash.measure.measurable import unmeasured
@@ -29,7 +30,7 @@ DRIFT = "total variation"
 """The distance between label distributions that the report shows."""
 
 
-WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "archive"]
+WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "archive", "collapsed codes"]
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ def facts(run: Run) -> dict[str, str]:
         **_averaging(config.federated),
         **_privacy(run),
         "bits": f"{config.local.bits}{' (for candidates; scores of pairs are measured)' if _scores_pairs(run) else ''}",
+        **{f"codes, {modality}": use.words for modality, use in run.model.record.codes.items()},
         "seed": str(config.seed),
         "config digest": config.digest(),
         "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",
@@ -346,6 +348,11 @@ def warnings(run: Run) -> list[ReportWarning]:
             for silo in record.silos
             if silo.rejected
         ]
+    found += [
+        ReportWarning("collapsed codes", f"{run.name}, {modality}: {use.words}. {COLLAPSED}")
+        for modality, use in run.model.record.codes.items()
+        if use.collapsed
+    ]
     return [*found, *_repeated_once(run)]
 
 

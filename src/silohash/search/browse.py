@@ -16,7 +16,7 @@ from silohash.base.types import Modality
 from silohash.index.base import FIELDS
 from silohash.index.digests import Digests
 from silohash.search.filters import DAY_SECONDS, MOST_VALUE_CHARACTERS, SILO, Mask
-from silohash.search.loaded_index import LoadedIndex, most_frequent
+from silohash.search.loaded_index import Indexes, LoadedIndex, most_frequent
 from silohash.search.nearest import NO_KEY, NearItems, grouped
 from silohash.search.order import first_places
 from silohash.search.requests import MOST_SUMMARY_LABELS, Browse
@@ -25,7 +25,7 @@ LATEST = 10_000 * 366 * DAY_SECONDS
 """A time after all dates, in seconds since the year 0."""
 
 
-def check_columns(indexes: Mapping[Modality, LoadedIndex], columns: Collection[str]) -> None:
+def check_columns(indexes: Indexes, columns: Collection[str]) -> None:
     """Check that items have values in further columns.
 
     Raises:
@@ -36,9 +36,7 @@ def check_columns(indexes: Mapping[Modality, LoadedIndex], columns: Collection[s
             raise NotSearchable(f'None of its items has a value of "{name}". Check the name, or index the silo again.')
 
 
-def passing_places(
-    indexes: Mapping[Modality, LoadedIndex], items: NearItems, passing: Mapping[Modality, Mask]
-) -> list[int]:
+def passing_places(indexes: Indexes, items: NearItems, passing: Mapping[Modality, Mask]) -> list[int]:
     """Return the positions of the items that pass."""
     found = np.zeros(len(items), bool)
     for name, loaded in indexes.items():
@@ -46,9 +44,7 @@ def passing_places(
     return [int(place) for place in np.flatnonzero(found)]
 
 
-def newest_items(
-    indexes: Mapping[Modality, LoadedIndex], passing: Mapping[Modality, Mask], request: Browse, k: int
-) -> NearItems:
+def newest_items(indexes: Indexes, passing: Mapping[Modality, Mask], request: Browse, k: int) -> NearItems:
     """Return the first k items that pass, newest first, and those of the same age by the keyed hash.
 
     In place of distances, they have the days before `LATEST` with the seconds of the day as order values. Without a column
@@ -92,7 +88,7 @@ def _ages(loaded: LoadedIndex, name: str) -> npt.NDArray[np.int64]:
 
 
 def counts_in(
-    indexes: Mapping[Modality, LoadedIndex], passing: Mapping[Modality, Mask], columns: Sequence[str], silo: str
+    indexes: Indexes, passing: Mapping[Modality, Mask], columns: Sequence[str], silo: str
 ) -> dict[str, dict[str, int]]:
     """Return the number of items that pass with each of a column's most frequent values. The column `SILO` counts all."""
     found = {name: Counter[str]() for name in columns}

@@ -27,6 +27,7 @@ from silohash.features.truncation import Unread, unread_end
 from silohash.index.codes import word_count, word_type
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
+from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask, ask_newest
@@ -69,12 +70,12 @@ class Encoded:
         unknown_words: Words of the query that do not occur in any training text.
         unread: The end of the query that the text model did not read; None if it read all of it.
         known: Share of the query that the model knows, from 0 to 1.
-        modality: What the query is, to know how sure hits are; None if that is not known.
+        modality: What the query is, to know how sure hits are; None if that is not known, as for a picture with words.
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
         source: What the codes were made from, as in `Query`.
-        text: The text of the query; None if it is not a text.
+        text: The text of the query as it was typed; None if it does not have one.
         unencoded: Why the model cannot encode the text, so that silos find it by the words of their items alone and
             the codes only name the models. None if it can.
     """
@@ -261,6 +262,7 @@ class Federation:
             federated_method=record["federated"]["name"],
             rounds=tuple(self.run.rounds()),
             chosen_round=model.round,
+            codes=model.record.codes,
         )
 
     def _placed(self, item: Item) -> Item:
@@ -272,14 +274,17 @@ class Federation:
         check_silos(silos, self.silos)
         return tuple(silo for silo in self.silos if silos is None or silo in silos)
 
-    def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
+    def _encode(self, value: Value | Composed, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
         """Return a query with its code for each silo. It is encoded once per model."""
-        featurizer = self.run.model.featurizers.get(modality)
+        scores_pairs = self.run.model.record.spec.scores_pairs
+        values, text, weight = parts_of(value, modality, scores_pairs=scores_pairs)
+        [*first, modality] = values
+        asked, featurizer = values[modality], self.run.model.featurizers.get(modality)
         by_model: dict[str, Code] = {}
 
         def encoded_by(name: str) -> Code:
             if name not in by_model:
-                found = self._encoder(name).encode(value, modality)
+                found = self._encoder(name).encode_all(values, weight)
                 magnitudes = None if found.magnitudes is None else found.magnitudes[0]
                 by_model[name] = Code(
                     words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
@@ -287,23 +292,23 @@ class Federation:
             return by_model[name]
 
         try:
-            unknown = query_words(featurizer, value, self._captions)
+            unknown = query_words(featurizer, asked, self._captions)
             codes, missing = self._codes(silos, encoded_by)
         except UnknownWords as error:
             codes, missing = self._codes(silos, self._nothing_for)
-            typed = cast(str, value)
-            words = featurizer.query_words(typed).unknown if isinstance(featurizer, BagOfWords) else ()
-            return Encoded(
-                codes, missing, words, known=0.0, modality="text", source="text", text=typed, unencoded=error
-            )
+            words = featurizer.query_words(asked).unknown if isinstance(featurizer, BagOfWords) else ()
+            if isinstance(value, Composed):
+                shown = self._encode(value.picture, "image", silos, target)
+                return replace(shown, unknown_words=words, modality=None, text=text)
+            return Encoded(codes, missing, words, known=0.0, modality="text", source="text", text=text, unencoded=error)
         source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
-        known = featurizer.known_share(value) if isinstance(featurizer, BagOfWords) else 1.0
-        text, unread = value if isinstance(value, str) else None, unread_end(featurizer, value)
-        encoded = Encoded(codes, missing, unknown, unread, known, modality, source=source, text=text)
-        if not self.run.model.record.spec.scores_pairs or target == modality:
+        known = featurizer.known_share(asked) if isinstance(featurizer, BagOfWords) else 1.0
+        judged, unread = None if first else modality, unread_end(featurizer, asked)
+        encoded = Encoded(codes, missing, unknown, unread, known, judged, source=source, text=text)
+        if not scores_pairs or target == modality:
             return encoded
         scored: Modality = "image" if modality == "text" else "text"
-        return self._with_scoring(replace(encoded, scored=scored), value, modality)
+        return self._with_scoring(replace(encoded, scored=scored), asked, modality)
 
     def _codes(self, silos: Sequence[str], code_of: Callable[[str], Code]) -> tuple[dict[str, Code], dict[str, str]]:
         """Return the code for each silo, given that of each model by its name, and the reasons for silos without a model."""
@@ -435,6 +440,7 @@ def _told(
         for silo, reason in refusals.items()
         if silo not in hits.missing_silos
     }
+    text, excluded = parsed_text(encoded.text or "")
     return replace(
         judge(hits) if encoded.unencoded is None else judge(hits).by_words(),
         missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
@@ -442,7 +448,8 @@ def _told(
         unknown_words=encoded.unknown_words,
         unread=encoded.unread,
         folders=folders,
-        text=encoded.text or "",
+        text=text,
+        excluded_words=excluded,
         by_code_only=tuple(sorted({*by_code_only} - hits.missing_silos.keys())),
     )
 

@@ -75,8 +75,8 @@ class Query(SearchOptions):
         magnitudes: ``(bits,)`` magnitudes of the outputs whose signs are the code, which order items at the same distance;
             None to order them by a keyed hash alone. Silos ignore them unless the code was made from a text or a picture.
         source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
-        text: The text of the query, for silos of other machines whose policies accept it, which match its words. None to
-            compare codes only.
+        text: The text of the query as it was typed, for silos of other machines whose policies accept it, which match its
+            words (`silohash.search.composed`). None to compare codes only.
         own_text: The same for silos of this process. It is never sent to another machine.
     """
 
@@ -108,6 +108,10 @@ class Query(SearchOptions):
         if self.magnitudes is not None and (self.magnitudes.shape != (self.bits,) or self.magnitudes.dtype != np.uint8):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
+
+    def typed(self, *, accepted: bool) -> str | None:
+        """Return the text to compare words with: that of this process, or that of another machine if it is accepted."""
+        return self.text if accepted and self.own_text is None else self.own_text
 
     @property
     def window(self) -> int:
@@ -165,6 +169,7 @@ class Hits:
         probabilities: For each item, the probability that it is right; None without a calibration.
         strengths: For each item, how sure it is; None without a calibration.
         step_bits: The silo rounded the distances to the middle of steps of this many bits, beginning at 0.
+        searched: Number of items among which the hits are the nearest; 0 if it is not known.
         edition: State of the silo's items, which changes whenever one of them was replaced or removed.
         unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.
@@ -176,6 +181,7 @@ class Hits:
         matched: For each item, the words that it has, as a sum of ``2 ** place`` over their places in the query; None if no
             silo matched words.
         text: The text whose words silos matched; empty if there is none.
+        excluded_words: The words whose items silos left out, unless they are in ``by_code_only``.
         by_code_only: Names of the silos that did not match its words, because their policies do not accept them.
         facets: Maps each column whose values were counted to its most frequent values with their numbers of items; None if
             this was not requested.
@@ -199,6 +205,7 @@ class Hits:
     probabilities: Annotated[tuple[float | None, ...] | None, Unsent] = None
     strengths: Annotated[tuple[Strength | None, ...] | None, Unsent] = None
     step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
+    searched: Annotated[Count, Sometimes] = 0
     edition: Annotated[Text, Sometimes] = field(default="", compare=False)
     unknown_words: Annotated[tuple[str, ...], Unsent] = ()
     unread: Annotated[Unread | None, Unsent] = None
@@ -207,6 +214,7 @@ class Hits:
     tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, Sometimes] = None
     matched: Annotated[tuple[Count, ...] | None, Sometimes] = None
     text: Annotated[str, Unsent] = ""
+    excluded_words: Annotated[tuple[str, ...], Unsent] = ()
     by_code_only: Annotated[tuple[str, ...], Unsent] = ()
     applied: Annotated[Count, Sometimes] = 0
     facets: Annotated[Mapping[str, Mapping[str, int]] | None, FACETS, Sometimes] = None
@@ -330,7 +338,7 @@ class Hits:
         judged: list[tuple[float | None, Strength | None]] = [
             (None, "strong" if tier < BY_CODE else None)
             if distance is None or tier < BY_CODE
-            else calibration.judged(distance, known=known, bar=bar)
+            else calibration.judged(distance, searched=self.searched, known=known, bar=bar)
             for distance, tier in zip(self.distances, self.in_tiers, strict=True)
         ]
         return replace(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from secrets import token_hex
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import UserError
+from silohash.base.types import Modality
 from silohash.index.base import Distances, Index, Keys, distinct, positions
 from silohash.index.codes import Magnitudes, Words, from_bytes
 from silohash.index.copies import Backend, load_index
@@ -222,8 +223,13 @@ class LoadedIndex:
         codes = np.repeat(np.arange(len(keys), dtype=np.int32), [*map(len, keys.values())])
         return Column(tuple(keys), np.concatenate([np.empty(0, np.int64), *keys.values()]), codes, exact=True)
 
-    def passing(self, conditions: Sequence[Condition], approved: Collection[str] | None = None) -> Mask:
-        """Return which items, in the order of their keys, pass some conditions and are approved; None approves all."""
+    def passing(
+        self, conditions: Sequence[Condition], approved: Collection[str] | None = None, excluded: Sequence[Keys] = ()
+    ) -> Mask:
+        """Return which items, in the order of their keys, pass some conditions, are approved and are not excluded.
+
+        ``approved`` is None if all are, and ``excluded`` has groups of keys.
+        """
         found = np.ones(len(self._keys), bool)
         for condition in conditions:
             found &= self.column(condition.column).passing(condition, len(found))
@@ -231,6 +237,8 @@ class LoadedIndex:
             known = np.zeros(len(found), bool)
             known[self._rows_of(self.approved(approved))] = True
             found &= known
+        for keys in excluded:
+            found[self._rows_of(keys)] = False
         return found
 
     def allowed(self, passing: Mask, among: Keys | None = None) -> Keys:
@@ -335,6 +343,10 @@ class LoadedIndex:
             ids = self.store.item_ids(self._keys[some])
             found[some] = item_digests([self._silo] * len(ids), ids)
         return found
+
+
+Indexes: TypeAlias = Mapping[Modality, LoadedIndex]
+"""The open indexes of a silo."""
 
 
 def most_frequent(labels: dict[str, int], most: int) -> dict[str, int]:

@@ -194,6 +194,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
         scores=_joined_scores(parts),
         order_values=column("values"),
+        searched=sum(part.searched for part in parts),
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
         tiers=column("in_tiers") if worded else None,
         matched=column("held_words") if worded else None,

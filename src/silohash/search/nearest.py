@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -32,9 +32,10 @@ from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
+from silohash.search.composed import parsed_text
 from silohash.search.filters import Mask
 from silohash.search.hits import Query
-from silohash.search.loaded_index import LoadedIndex
+from silohash.search.loaded_index import Indexes, LoadedIndex
 from silohash.search.order import (
     ALL_WORDS,
     BY_CODE,
@@ -69,11 +70,14 @@ class Matches:
         keys: ``(n,)`` their keys, in ascending order.
         tiers: ``(n,)`` the tier of each (`silohash.search.order`).
         matched: ``(n,)`` the words that each has, as a sum of ``2 ** place`` over their places in the query.
+        hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
+            find. All are then at the same distance, so that words never tell of codes. None for other silos.
     """
 
     keys: Keys
     tiers: _Places
     matched: _Places
+    hidden_within: int | None = None
 
     def up_to(self, tier: int) -> Keys:
         """Return the keys of the items in a tier and those before it."""
@@ -99,14 +103,16 @@ PassingIn: TypeAlias = Mapping[Modality, Mask] | None
 
 
 def matches_in(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, policy: Policy, fields: Collection[str], approved: Approved
+    indexes: Indexes, query: Query, policy: Policy, fields: Collection[str], approved: Approved
 ) -> MatchesOf:
     """Return what `matches_of` does for each index. ``approved`` is only called if there is a text to match."""
-    text = query.text if policy.accept_query_words and query.own_text is None else query.own_text
+    text = query.typed(accepted=policy.accept_query_words)
     if text is None:
         return None
-    ids = approved()
-    return {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
+    limit = None if policy.orders_by_outputs else most_bits
+    found = {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    return {name: replace(matches, hidden_within=limit) for name, matches in found.items()}
 
 
 def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved: Collection[str] | None) -> Matches:
@@ -114,11 +120,12 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
 
     Args:
         loaded: The index.
-        text: The query as it was typed.
+        text: The query as it was typed, with excluded words, which do not count.
         fields: The released fields.
         approved: Ids of the items that may be released; None for all. Others do not match, so that their words stay hidden.
     """
     analysis, store = loaded.store.manifest.analysis, loaded.store
+    text = parsed_text(text)[0]
     bits = _bits(text, analysis)
     by_word = {bit: loaded.keys_with_word(term, fields) for term, bit in bits.items()}
     captions = store.keys_with_caption(analyze(text, analysis)) if "caption" in fields else np.empty(0, np.int64)
@@ -133,6 +140,12 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
         known = positions(loaded.approved(approved), keys)[1]
         keys, tiers, matched = keys[known], tiers[known], matched[known]
     return Matches(keys, tiers, matched)
+
+
+def keys_excluded(loaded: LoadedIndex, text: str, fields: Collection[str]) -> list[Keys]:
+    """Return for each excluded word of a text the keys of the items that have all of its terms, in ascending order."""
+    terms = filter(None, (analyze(word, loaded.store.manifest.analysis) for word in parsed_text(text)[1]))
+    return [reduce(np.intersect1d, (loaded.keys_with_word(term, fields) for term in each)) for each in terms]
 
 
 def _bits(text: str, analysis: Analysis) -> dict[str, int]:
@@ -197,9 +210,7 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
     return tuple([values[place] for place in places])
 
 
-def stored_rows(
-    indexes: Mapping[Modality, LoadedIndex], items: NearItems
-) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
+def stored_rows(indexes: Indexes, items: NearItems) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
     """Return the ids and payloads of items, from the first modality by which each was found."""
     ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
     missing: Sequence[int] = range(len(items))
@@ -213,7 +224,7 @@ def stored_rows(
 
 
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     query: Query,
     k: int,
     policy: Policy,
@@ -242,8 +253,13 @@ def items_to_merge(
     return replace(items, cosines=tuple(cosines.tolist())), left_out
 
 
+def searched_items(indexes: Mapping[Modality, LoadedIndex]) -> int:
+    """Return the number of items that a search of some indexes compares, which is at least that of the largest."""
+    return max(len(loaded.index) for loaded in indexes.values())
+
+
 def nearest_items(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     query: Query,
     k: int,
     radius_bits: int | None,
@@ -274,7 +290,9 @@ def nearest_items(
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
-            found = _near(indexes, query, k, radius_bits, step_bits, passing, among)
+            # Filters of a silo that hides distances are applied to what it found.
+            found = _hidden(indexes, query, matches, among)
+            found = found or _near(indexes, query, k, radius_bits, step_bits, passing, among)
             near = {name: _united(*near[name], *found[name]) for name in indexes}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
@@ -283,7 +301,7 @@ def nearest_items(
 
 
 def _near(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     query: Query,
     k: int,
     radius_bits: int | None,
@@ -306,6 +324,18 @@ def _near(
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
         return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
     return {name: _inside(*found, limit_bits) for name, found in near.items()}
+
+
+def _hidden(
+    indexes: Indexes, query: Query, matches: MatchesOf, among: Mapping[Modality, Keys]
+) -> dict[Modality, tuple[Keys, Distances]]:
+    """Return the keys and distances of all items in a tier, whatever their distance, if it is to be hidden."""
+    limits = {name: match.hidden_within for name, match in (matches or {}).items()}
+    return {
+        name: loaded.within(query.words, limit, among[name])
+        for name, loaded in indexes.items()
+        if (limit := limits[name]) is not None
+    }
 
 
 def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) -> tuple[Keys, Distances]:
@@ -354,6 +384,9 @@ def _places(
     """Return the place and the words of each code, and whether there are order values."""
     nothing = np.zeros(len(keys), np.int64)
     tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
+    if matches is not None and matches.hidden_within is not None:
+        stated = min(matches.hidden_within, query.bits if query.radius_bits is None else query.radius_bits)
+        distances = np.where(tiers < BY_CODE, stated, distances)
     values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
     return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 
@@ -379,7 +412,7 @@ def _near_items(
 
 
 def _joined(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     near: Mapping[Modality, tuple[Keys, Distances]],
     query: Query,
     k: int,

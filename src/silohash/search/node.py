@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search import browse, nearest
+from silohash.search.composed import parsed_text
 from silohash.search.filters import Mask
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.ledger import Ledger
-from silohash.search.loaded_index import LoadedIndex
+from silohash.search.loaded_index import Indexes, LoadedIndex
 from silohash.search.options import SearchOptions
 from silohash.search.policy import (
     BROWSING_REFUSED,
@@ -172,8 +174,7 @@ class SiloNode:
         if "caption" not in self.policy.fields or self._approvals is not None:
             return []
         try:
-            first = [*self._loaded.values()][:1]
-            payloads = [payload for loaded in first for payload in loaded.store.first_payloads(most)]
+            payloads = [each for loaded in [*self._loaded.values()][:1] for each in loaded.store.first_payloads(most)]
         except UserError:
             # Captions are only offered as examples; a search answers with the reason.
             return []
@@ -328,8 +329,7 @@ class SiloNode:
 
     def _indexes_for(self, query: Query | Browse) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
-        used = [condition.column for condition in query.conditions]
-        used += filter(None, [query.newest_by])
+        used = [*(condition.column for condition in query.conditions), *filter(None, [query.newest_by])]
         if refusal := self.policy.refusal_to_use(used):
             raise NotPermitted(refusal)
         if isinstance(query, Browse) and self.policy.max_distance_bits is not None:
@@ -352,18 +352,19 @@ class SiloNode:
         except UserError:
             return False
 
-    def _released_hits(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
+    def _released_hits(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
         """Search, and leave out what the policy hides if it releases ranks only."""
         if not self.policy.rank_only or self._ledger is None:
             return self._search(indexes, query, reasons)
         hits = self._search(indexes, query.with_key(self._ledger.key_of(query)), reasons)
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
-    def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
+    def _search(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
         if self._ignores_magnitudes(query):
             query = query.without_magnitudes()
         k, most = min(query.reach, self.policy.max_results), self.policy.max_results
-        passing = self._passing(indexes, query) if query.conditions else None
+        text = query.typed(accepted=self.policy.accept_query_words) or ""
+        passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
         filtered_last = passing is not None and not self._outputs
         asks_for_scores = len(indexes) == 1 and not ((query.nodes is None and query.content is None) or filtered_last)
         items, scores, refusal = self._scored(indexes, query, k, passing) if asks_for_scores else (None, None, [])
@@ -382,21 +383,21 @@ class SiloNode:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
         return self._hits(indexes, items, query, reasons, k, passing=passing, scores=scores, left_out=left_out)
 
-    def _newest(self, indexes: Mapping[Modality, LoadedIndex], request: Browse, reasons: Sequence[str]) -> Hits:
+    def _newest(self, indexes: Indexes, request: Browse, reasons: Sequence[str]) -> Hits:
         """Return the items that pass the filters, newest first."""
         k, passing = min(request.reach, self.policy.max_results), self._passing(indexes, request)
         items = browse.newest_items(indexes, passing, request, k)
         reasons = [*reasons, *self.policy.reached(request.reach, None, len(items))]
         return self._hits(indexes, items, request, reasons, k, passing=passing)
 
-    def _passing(self, indexes: Mapping[Modality, LoadedIndex], query: SearchOptions) -> dict[Modality, Mask]:
-        """Return which items pass the filters. Items that are not approved do not, so that they do not even count."""
-        ids = self.approved_ids()
-        return {modality: loaded.passing(query.conditions, ids) for modality, loaded in indexes.items()}
+    def _passing(self, indexes: Indexes, query: SearchOptions, text: str = "") -> dict[Modality, Mask]:
+        """Return which items pass the filters and the excluded words of a text. Those that are not approved do not."""
+        ids, excluded = self.approved_ids(), partial(nearest.keys_excluded, text=text, fields=self._released)
+        return {name: loaded.passing(query.conditions, ids, excluded(loaded)) for name, loaded in indexes.items()}
 
     def _hits(
         self,
-        indexes: Mapping[Modality, LoadedIndex],
+        indexes: Indexes,
         items: nearest.NearItems,
         query: Query | Browse,
         reasons: list[str],
@@ -434,6 +435,7 @@ class SiloNode:
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
             step_bits=self.policy.distance_step_bits,
+            searched=nearest.searched_items(indexes),
             edition=self._edition(indexes),
             alterations=self._alterations,
             tiers=items.tiers,
@@ -446,13 +448,13 @@ class SiloNode:
         """Return whether a query has magnitudes that must not order items."""
         return query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
 
-    def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
+    def _edition(self, indexes: Indexes) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""
         content = [self._secret, *(loaded.edition for loaded in indexes.values())]
         return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
-        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, passing: nearest.PassingIn
+        self, indexes: Indexes, query: Query, k: int, passing: nearest.PassingIn
     ) -> tuple[nearest.NearItems | None, tuple[float, ...] | None, list[str]]:
         """Return the k items with the highest scores among the candidates, and their scores."""
         refusal = self.policy.refusal_to_score(sent=query.content is not None, scores=self.matcher is not None)

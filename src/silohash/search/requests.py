@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from silohash.base.errors import EmptyInput, NoEffect, OneInputNeeded
 from silohash.base.types import Modality
+from silohash.evaluate.collapse import CodeUse
 from silohash.index.base import FIELDS, MOST_COLUMNS
 from silohash.index.codes import Magnitudes
 from silohash.search.fields import (
@@ -42,8 +43,12 @@ from silohash.search.released import Released
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
+    from silohash.search.composed import Composed
 
 T = TypeVar("T")
+
+Asked: TypeAlias = "Value | Code | Composed"
+"""What is searched for."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -245,15 +250,16 @@ class SearchRequest(SearchOptions):
     Attributes:
         value: A text; a decoded and checked picture, upright, in mode ``L`` or ``RGB``; a feature vector, ``(D,)``, or
             ``(R, D + 4)`` for the regions of a picture with their boxes, for runs that were trained on given features; a
-            code; or None to list the items that pass the filters, newest first.
+            picture with words; a code; or None to list the items that pass the filters, newest first. Words of a text with a
+            minus before them are excluded.
         modality: What a picture or a vector describes. That of a text is always "text", and a code needs none.
     """
 
-    value: Value | Code | None
+    value: Asked | None
     modality: Modality = "image"
 
     @classmethod
-    def of(cls, options: SearchOptions, value: Value | Code | None, modality: Modality = "image") -> SearchRequest:
+    def of(cls, options: SearchOptions, value: Asked | None, modality: Modality = "image") -> SearchRequest:
         """Return a request with some options."""
         return cls(**options.values(), value=value, modality=modality)
 
@@ -293,6 +299,7 @@ class FederationStatus:
         federated_method: Key of the federated method; empty if it is not known.
         rounds: The records of the training rounds; empty if there are none here.
         chosen_round: Number of the round whose model is deployed, from 0; None if it is not known.
+        codes: The use of the codes of each modality, as far as it is known.
     """
 
     name: str
@@ -305,3 +312,4 @@ class FederationStatus:
     federated_method: str = ""
     rounds: tuple[RoundRecord, ...] = ()
     chosen_round: int | None = None
+    codes: Mapping[Modality, CodeUse] = field(default_factory=dict)

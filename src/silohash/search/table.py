@@ -101,6 +101,9 @@ def about_query(hits: Hits) -> list[str]:
     found = [_about_words(hits)] if hits.unknown_words else []
     if hits.unread is not None:
         found.append(str(hits.unread))
+    if hits.excluded_words:
+        but = ", except by silos that do not compare words" if hits.by_code_only else ""
+        found.append(f"Items with {', '.join(hits.excluded_words)} are left out{but}.")
     if hits.by_code_only:
         found.append(f"Searched by code only, without comparing words: {', '.join(hits.by_code_only)}.")
     return found

@@ -16,7 +16,7 @@ from silohash.base.locks import LOCK, locked
 from silohash.base.visible import visible_lines
 from silohash.study.config import StudyConfig
 from silohash.study.jobs import Job, JobPool, Outcome, StudyProgress, is_over, run_jobs, single, unfinished
-from silohash.study.plan import planned_runs, search_name, selected
+from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name, selected
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
 from silohash.study.worker import FAILED, USER_ERROR
@@ -71,6 +71,7 @@ def run_study(
     wanted = selected(config, planned_runs(config, refuse_equal=not smoke), only)
 
     def notify(text: str) -> None:
+        """Print a line next to the progress bars."""
         console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     with locked(out, "Wait until it has finished, or choose another --out."):
@@ -82,9 +83,7 @@ def run_study(
                 failed += _tune(tuning, names, config.processes, console, make_pool, until)
                 if is_over(until):
                     return StudyOutcome(collect(config, out), failed, stopped=True)
-                tuned = tuning.best()  # without the searches whose trials all failed, whose runs are left out
-                ready = {run.name for run in wanted if search_name(config, run.choices) in tuned}
-                wanted = [run for run in planned_runs(config, tuned, refuse_equal=False) if run.name in ready]
+                wanted = _with_tuned(config, wanted, tuning.best())
         jobs = [
             Job(run.name, out / RUNS / run.name, run.config, drawn=config.figures_of(run.choices)) for run in wanted
         ]
@@ -98,6 +97,12 @@ def run_study(
         results = collect(config, out)
         write_summary(results, out)
     return StudyOutcome(results, failed, stopped=bool(results.missing) and is_over(until))
+
+
+def _with_tuned(config: StudyConfig, wanted: Sequence[PlannedRun], tuned: Tuned) -> list[PlannedRun]:
+    """Return the runs with what their searches found. A search whose trials all failed leaves its runs out."""
+    ready = {run.name for run in wanted if search_name(config, run.choices) in tuned}
+    return [run for run in planned_runs(config, tuned, refuse_equal=False) if run.name in ready]
 
 
 def _tune(

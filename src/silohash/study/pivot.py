@@ -130,11 +130,6 @@ class ResultTable:
     notes: tuple[str, ...] = ()
     format_value: Callable[[float], str] = field(default=lambda value: f"{value:.3f}")
 
-    @property
-    def has_figures(self) -> bool:
-        """Whether any cell has a value."""
-        return any(cell.values for cell in self.cells.values())
-
     def lines(self) -> Iterator[tuple[Key, list[Cell]]]:
         """Yield the key and the cells of each row."""
         for row in self.rows:
@@ -165,9 +160,14 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
         fixed = dict(zip(other, combined, strict=True))
         table = make_table(config, layout, values, fixed, partial(figure_cell, study))
         name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
-        named = [fixed[name] for name in other if name in varied or name == "measure"]
-        found.append(replace(table, title=", ".join([config.title or "Study", *named]), name=name))
-    return [table for table in found if "measure" not in varied or table.has_figures]
+        found.append(replace(table, title=_title(config.title or "Study", fixed, varied), name=name))
+    return [one for one in found if "measure" not in varied or any(cell.values for cell in one.cells.values())]
+
+
+def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
+    """Return the title of a table, which ends with its measure."""
+    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
+    return ", ".join([study, *(fixed[name] for name in shown)])
 
 
 def make_table(

@@ -21,21 +21,8 @@ from silohash.report.gather import label_table, released_examples
 from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
 from silohash.run.folder import Run
+from silohash.study import drawing as charts
 from silohash.study.config import is_number
-from silohash.study.drawing import (
-    TSNE_COLUMNS,
-    draw_band,
-    draw_bubbles,
-    draw_dot,
-    draw_heat_map,
-    draw_line,
-    draw_planes,
-    draw_relief,
-    draw_searches,
-    draw_stacked,
-    mark_places,
-    scale_axis,
-)
 from silohash.study.figures import CurveName, Figure
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
 from silohash.study.results import RunResult, StudyResults
@@ -239,7 +226,7 @@ class StudyPlotter:
 
     def _planes(self) -> list[Plot]:
         """Return the codes of items in the plane, one panel per line, from the runs with the first seed."""
-        inches = 0.3 + PANEL_INCHES * -(-len(self.lines) // TSNE_COLUMNS)
+        inches = 0.3 + PANEL_INCHES * -(-len(self.lines) // charts.TSNE_COLUMNS)
         return self._plots("tsne", self._besides(self.line_axis), [{}], inches, self._draw_planes)
 
     def _partitions(self) -> list[Plot]:
@@ -341,11 +328,13 @@ class StudyPlotter:
         for (row, column), axes in np.ndenumerate(grid):
             title, curve_of = rows[row][column]
             name_panel(axes, title + _suffix(panels[row]), across, "" if column else up)
-            scale_axis(axes, np.array(self.figure.first, float) if kind == "top_n" else None, whole=kind == "rounds")
+            charts.scale_axis(
+                axes, np.array(self.figure.first, float) if kind == "top_n" else None, whole=kind == "rounds"
+            )
             for number, name, line in self.lines:
                 runs = self.study.runs_with({**fixed, **panels[row], **line})
                 curves = [curve_of(run) for run in runs]
-                drawn |= {name} if draw_band(axes, curves, number, band=note == BAND) else set()
+                drawn |= {name} if charts.draw_band(axes, curves, number, band=note == BAND) else set()
                 for run, curve in zip(runs, curves, strict=True):
                     numbers += [self._line(run, title, *point) for point in zip(*curve, strict=True)]
         self._explain(canvas, drawn, note)
@@ -399,8 +388,8 @@ class StudyPlotter:
                 cells = self._cells({**fixed, **chosen, **line}, axis, numbers)
                 if any(cell.values for cell in cells):
                     drawn.add(name)
-                    draw_line(axes, places, cells, number)
-            mark_places(axes, places, self.values[axis])
+                    charts.draw_line(axes, places, cells, number)
+            charts.mark_places(axes, places, self.values[axis])
         self._explain(canvas, drawn, *BARS)
         return numbers
 
@@ -410,7 +399,7 @@ class StudyPlotter:
         for axes, chosen in self._task_panels(canvas, [{}], across, down, relief=relief):
             rows = [self._cells({**fixed, **chosen, down: one}, across, numbers) for one in self.values[down]]
             means = np.array([[cell.mean for cell in cells] for cells in rows])
-            draw: Callable[..., None] = draw_relief if relief else draw_heat_map
+            draw: Callable[..., None] = charts.draw_relief if relief else charts.draw_heat_map
             draw(axes, means, self.values[down], self.values[across])
         colors = "Colors: lowest to highest figure of a panel."
         self._explain(canvas, (), f"Means over the seeds. {colors}", colors)
@@ -422,7 +411,7 @@ class StudyPlotter:
             cells = self._cells({**fixed, **chosen}, self.line_axis, numbers)
             for place, (cell, (number, _, _)) in enumerate(zip(cells, self.lines, strict=True)):
                 if cell.values:
-                    draw_dot(axes, cell, place, number)
+                    charts.draw_dot(axes, cell, place, number)
             axes.set_yticks(range(len(self.lines)), [short(name, 28) for _, name, _ in self.lines])
             axes.set_ylim(len(self.lines) - 0.5, -0.5)
             axes.spines["left"].set_visible(False)
@@ -435,7 +424,7 @@ class StudyPlotter:
         places = [
             in_plane(of_run, self.figure, str(run.folder)) for (_, run), of_run in zip(chosen, codes, strict=True)
         ]
-        draw_planes(canvas, [name for name, _ in chosen], codes, places)
+        charts.draw_planes(canvas, [name for name, _ in chosen], codes, places)
         self._explain(canvas, (), f"Seed {chosen[0][1].seed}.")
         numbers: Lines = [["seed", "item", "label", "x", "y"]]
         for (_, run), of_run, points in zip(chosen, codes, places, strict=True):
@@ -446,9 +435,9 @@ class StudyPlotter:
 
     def _draw_partition(self, canvas: Canvas, run: RunResult, table: LabelTable) -> Lines:
         if self.figure.view == "bubbles":
-            draw_bubbles(canvas.subplots(), table)
+            charts.draw_bubbles(canvas.subplots(), table)
         else:
-            draw_stacked(canvas.subplots(), table)
+            charts.draw_stacked(canvas.subplots(), table)
             canvas.legend(loc="outside lower left", ncols=4)
         numbers: Lines = [["seed", "silo", "label", "items"]]
         for (silo, label), count in np.ndenumerate(table.counts):
@@ -456,7 +445,7 @@ class StudyPlotter:
         return numbers
 
     def _draw_examples(self, canvas: Canvas, run: RunResult, searches: Sequence[ExampleSearch]) -> Lines:
-        draw_searches(canvas, searches, self.figure.hits)
+        charts.draw_searches(canvas, searches, self.figure.hits)
         self._explain(canvas, (), f"Seed {run.seed}. {MARKS}", MARKS)
         columns = ("seed", "task", "query", "place", "item", "silo", "distance in bits", "score", "relevant")
         numbers: Lines = [[*columns]]

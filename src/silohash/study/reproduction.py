@@ -260,24 +260,30 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
     return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
 
 
+def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
+    """Return the figures that can be drawn of the choices of each axis."""
+    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
+    return tuple(one.restricted(names) for one in possible)
+
+
 def _changed(
     config: StudyConfig, axes: Sequence[Axis], change: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> StudyConfig:
     """Return a study with other axes and changed settings, without the rules and comparisons that name other choices."""
 
     def changed(part: Any) -> Any:  # noqa: ANN401  the base, a choice or a rule
+        """Return a part of the study with changed settings."""
         return part.model_copy(update={"set": change(part.set)})
 
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}
     rules = [r for r in config.where if all(c in names.get(axis, (c,)) for axis, c in r.choices.items())]
-    drawn = [one for one in config.figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     against = {axis: tuple(c for c in some if c in names.get(axis, ())) for axis, some in config.table.against.items()}
     update = {
         "axes": tuple(one.model_copy(update={"choices": tuple(map(changed, one.choices))}) for one in axes),
         "base": changed(config.base),
         "where": tuple(map(changed, rules)),
         "set": change(config.set),
-        "figures": tuple(figure.restricted(names) for figure in drawn),
+        "figures": _drawn(config.figures, names),
         "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
     return config.model_copy(update=update)

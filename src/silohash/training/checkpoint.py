@@ -34,7 +34,6 @@ class RunState:
 
     Attributes:
         round: Number of completed rounds.
-        server: The server's state.
         silos: The state that each silo keeps, by silo number.
         best_score: The highest validation score so far, or that of a final state (`ServerState.final`); None
             without validation.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from silohash.data.formats.columns import unused_columns
 from silohash.data.partitions.base import Partition, partition
 from silohash.data.partitions.columns import remark_on_values
 from silohash.evaluate.calibration import Calibration
+from silohash.evaluate.collapse import CodeUse
 from silohash.features import featurizer
 from silohash.features.base import Featurizer, Featurizers
 from silohash.features.device import choose_device
@@ -67,7 +68,7 @@ from silohash.training.engines.port import (
     TaskKind,
 )
 from silohash.training.engines.worker_processes import WorkerProcesses
-from silohash.training.held_back import calibrations
+from silohash.training.held_back import calibrations, code_uses
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
 from silohash.training.privacy.training import check_private_model
 from silohash.training.rounds import RoundSettings, run_rounds
@@ -145,9 +146,7 @@ def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lam
     return run
 
 
-def prepare_run(
-    archive: Archive, parts: Partition, resolved: ResolvedConfig
-) -> tuple[Prepared, dict[Modality, Featurizer]]:
+def prepare_run(archive: Archive, parts: Partition, resolved: ResolvedConfig) -> tuple[Prepared, Featurizers]:
     """Return a run's training inputs and its fitted featurizers.
 
     Raises:
@@ -321,8 +320,8 @@ def _train(
     try:
         engine.start([name for name, _, _ in prepared.silos])
         state = train_rounds(run, worker, featurizers, engine, observers=observers)
-        learned = calibration(state, prepared, engine)
-        save_model(run, replace(deploy(state, prepared, featurizers, engine), calibration=learned), prepared, notify)
+        learned = judgments(state, prepared, engine)
+        save_model(run, replace(deploy(state, prepared, featurizers, engine), **learned._asdict()), prepared, notify)
     finally:
         engine.stop()
 
@@ -419,17 +418,23 @@ def deploy(state: RunState, prepared: Prepared, featurizers: Featurizers, engine
     return prepared.trained(featurizers, server, personal, round=number)
 
 
-def calibration(
-    state: RunState, prepared: Prepared, engine: Engine, limits: Limits = WAIT_FOR_ALL
-) -> dict[Task, Calibration]:
-    """Return how sure hits of the best round's model are, as far as silos hold queries back and have a code per item."""
-    if not any(held for _, _, held in prepared.silos) or prepared.resolved.local.traits.scores_pairs:
-        return {}
+class Judgments(NamedTuple):
+    """What silos found about the best round's model, as `TrainedModel` has it."""
+
+    calibration: dict[Task, Calibration]
+    codes: dict[Modality, CodeUse]
+
+
+def judgments(state: RunState, prepared: Prepared, engine: Engine, limits: Limits = WAIT_FOR_ALL) -> Judgments:
+    """Return how sure hits of the best round's model are, and the use of its codes, unless it scores pairs or is private."""
+    if prepared.resolved.local.traits.scores_pairs or prepared.config.exchange.privacy is not None:
+        return Judgments({}, {})
     attendance = Attendance(engine, limits)
     tasks = deploy_tasks(state, prepared, attendance.invited(range(len(prepared.silos))), kind="calibrate")
-    most = {silo: one.validation for silo, one in enumerate(prepared.announced)}
-    sent = ((dict(result.update.sums), most.get(result.silo)) for result in attendance.results(tasks))
-    return calibrations(sent, prepared.config.local.bits)
+    announced = dict(enumerate(prepared.announced))
+    sent = [(dict(result.update.sums), announced.get(result.silo)) for result in attendance.results(tasks)]
+    bits = prepared.config.local.bits
+    return Judgments(calibrations(sent, bits), code_uses(sent, bits))
 
 
 def deploy_tasks(
@@ -440,7 +445,7 @@ def deploy_tasks(
     kind: TaskKind = "deploy",
     notes: Mapping[str, str] | None = None,
 ) -> Iterator[SiloTask]:
-    """Yield the tasks to deploy the model of the best round, or to count its hits, one per silo."""
+    """Yield the tasks to deploy the model of the best round, or to judge it, one per silo."""
     server, kept, number = state.chosen()
     for silo in silos:
         broadcast = broadcast_of(prepared.resolved.federated, server, silo, number + 1)

@@ -1,7 +1,8 @@
-"""How sure hits are: silos count the hits of their held-back queries by distance, and the server adds up the counts."""
+"""How sure hits are, and whether codes collapse: silos count hits of held-back queries and codes, and the server learns."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -10,12 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from silohash.base.types import Arrays, Modality, ReadArrays, Rows, Side, Task, database_modalities, query_modality
+from silohash.base.types import (
+    MODALITIES,
+    Arrays,
+    Modality,
+    ReadArrays,
+    Rows,
+    Side,
+    Task,
+    database_modalities,
+    query_modality,
+)
 from silohash.evaluate.calibration import HITS_COUNTED, Calibration, HitCounts, hit_counts
+from silohash.evaluate.collapse import CodeCounts, CodeUse
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.index.codes import pack
+from silohash.index.codes import pack, unpack
 from silohash.methods.local.base import SiloData, outputs_of
+from silohash.training.updates.bounds import Announced
 
 SEARCHES: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
 """The tasks that a search performs."""
@@ -118,31 +131,66 @@ def _relevance(
     return Relevance(labels[0][rows[0]], labels[1][rows[1]], ignore)
 
 
-def calibrations(sent: Iterable[tuple[ReadArrays, int | None]], bits: int) -> dict[Task, Calibration]:
-    """Return what is learned from the counts of silos, each with the most queries that it may have, or None for any number.
+def calibrations(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int) -> dict[Task, Calibration]:
+    """Return what is learned from the counts of silos, each with what it announced, or None for a silo of this process.
 
     Counts that are impossible are left out, so that no silo counts for more than the queries that it announced.
     """
     received, found = [*sent], {}
     for task in SEARCHES:
-        counts = [
-            HitCounts(*(np.asarray(arrays[f"{task}/{name}"]) for name in HitCounts._fields))
-            for arrays, most in received
-            if _are_possible([arrays.get(f"{task}/{name}") for name in HitCounts._fields], bits, most)
-        ]
-        sums = HitCounts(*(np.sum(each, axis=0) for each in zip(*counts, strict=True))) if counts else None
-        learned = None if sums is None else Calibration.learned(sums)
+        counts = [_possible(arrays, task, bits, announced) for arrays, announced in received]
+        learned = Calibration.learned([each for each in counts if each is not None])
         if learned is not None:
             found[task] = learned
     return found
 
 
-def _are_possible(arrays: Sequence[np.ndarray | None], bits: int, most: int | None) -> bool:
-    """Return whether a silo's arrays can be counts of a task."""
-    if any(each is None or each.shape != (bits + 1,) or each.dtype != np.float64 for each in arrays):
-        return False
-    right, items, nearest = (each for each in arrays if each is not None)
-    queries = float(nearest.sum())
-    finite = np.isfinite([right, items, nearest]).all() and min(right.min(), items.min(), nearest.min()) >= 0
-    bounded = (right <= items + ROUNDING).all() and items.sum() <= HITS_COUNTED * queries + ROUNDING
-    return bool(finite and bounded and (most is None or queries <= most))
+def _possible(arrays: ReadArrays, task: Task, bits: int, announced: Announced | None) -> HitCounts | None:
+    """Return a silo's counts of a task, or None if there are none or they cannot be counts."""
+    right, items, searched = (arrays.get(f"{task}/{name}", np.zeros(0)) for name in HitCounts._fields)
+    table = HITS_COUNTED, bits + 1
+    if not all(map(_is_count, (right, items, searched), (table, table, (1,)))):
+        return None
+    queries, rows = float(items[0].sum()), float(searched[0])
+    bounded = (right <= items + ROUNDING).all() and items.sum(1).max() <= queries + ROUNDING and rows >= 1
+    if announced is not None and (queries > announced.validation or rows > announced.training + announced.validation):
+        return None
+    return HitCounts(right, items, searched) if bounded else None
+
+
+def silo_code_counts(model: torch.nn.Module, items: SiloData, bits: int, *, with_labels: Sequence[Side] = ()) -> Arrays:
+    """Return the counts of a silo's codes, as ``modality/name`` of `CodeCounts`. Sides are as in `silo_counts`.
+
+    A modality of fewer items than a code has bits is left out, because their codes could be put together from the counts.
+    """
+    found: Arrays = {}
+    for modality, words in words_of(model, items, "database", with_labels).items():
+        held, vectors = counted(items, modality, ()), getattr(items, modality)
+        if items.count(modality) >= max(bits, FEWEST_QUERIES):
+            inputs = len({vector.tobytes() for vector in vectors.cpu().numpy()[held]})
+            totals = np.array([held.sum(), inputs, len(np.unique(words[held], axis=0))], np.float64)
+            places = (unpack(words[held], bits) > 0).astype(np.float64)
+            found |= {f"{modality}/totals": totals, f"{modality}/together": places.T @ places}
+    return found
+
+
+def code_uses(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int) -> dict[Modality, CodeUse]:
+    """Return the use of the codes of each modality from the possible counts of silos, as in `calibrations`."""
+    received, found = [*sent], dict[Modality, CodeUse]()
+    for modality in MODALITIES:
+        counts = []
+        for arrays, announced in received:
+            totals, together = (arrays.get(f"{modality}/{name}", np.zeros(0)) for name in CodeCounts._fields)
+            sound = _is_count(totals, (3,)) and _is_count(together, (bits, bits))
+            most = math.inf if announced is None else announced.training
+            if sound and totals.min() >= 1 and max(totals.max(), together.max()) <= totals[0] <= most:
+                counts.append(CodeCounts(totals, together))
+        if counts:
+            found[modality] = CodeUse.learned(CodeCounts(*(np.sum(each, axis=0) for each in zip(*counts, strict=True))))
+    return found
+
+
+def _is_count(array: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Return whether an array has a shape, and numbers that can be counts."""
+    fits = array.shape == shape and array.dtype == np.float64
+    return fits and bool(np.isfinite(array).all()) and float(array.min()) >= 0

@@ -183,8 +183,6 @@ class Prepared:
     """Everything that training needs from the config and the archive.
 
     Attributes:
-        resolved: The config with its methods.
-        spec: The structure of the model.
         silos: Name, number of training items and number of validation items of each silo. An archive row can belong
             to several silos.
         arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,

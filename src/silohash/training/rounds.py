@@ -40,7 +40,6 @@ class RoundSettings:
     """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        rounds: Total number of rounds.
         silos: Names of the silos, in order.
         fraction: Fraction of the silos that take part in each round.
         validate: Whether the silos score the model of every round on queries held back from training.
@@ -183,7 +182,6 @@ class Outcome:
     """The outcome of a round before its validation.
 
     Attributes:
-        state: The state after the round.
         receipts: One receipt per silo, in silo order. Silos that did not take part are rejected.
         remarks: A remark on each silo whose update looks faulty, and those of the robust rule.
         uplink_bytes: Number of bytes that silos sent beside their updates.
@@ -279,7 +277,9 @@ def received(
             replace(result.update, silo=result.silo), result.kept, tasks.state.server, tasks.federated,
             partial(tasks.reference, result.silo),
         )  # fmt: skip
-        receipts.append(_receipt(result, reason))
+        # The arrays of a result do not outlive the next one.
+        without = Message(result.update.kind, result.update.sender, result.update.round, counts=result.update.counts)
+        receipts.append(Receipt(replace(result, update=without, kept={}), result.update.size_bytes(), reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
             outliers.add(update)
@@ -287,13 +287,6 @@ def received(
                 settings.keep.add(result.silo, update)
             updates.add(update)
     return receipts, kept
-
-
-def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
-    """Return a result without its arrays, which do not outlive the next result."""
-    update = result.update
-    without = Message(update.kind, update.sender, update.round, counts=update.counts)
-    return Receipt(replace(result, update=without, kept={}), update.size_bytes(), rejected)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:

@@ -71,6 +71,12 @@ def restore_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
         optimizer.state.update((parameters[name], state) for name, state in states.items())
 
 
+def keep_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
+    """Keep the state of optimizers for the silo's next round."""
+    for prefix, (optimizer, parameters) in kept.items():
+        context.keep(prefix, state_of(optimizer, parameters))
+
+
 def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """Return the state of an optimizer as tensors ``parameter/number``. A parameter without steps does not have any."""
     return {
@@ -88,11 +94,13 @@ class _Means:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, value: Tensor) -> None:
+        """Add one value of a term."""
         value = value.detach()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def values(self) -> dict[str, float]:
+        """Return the mean of each term."""
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
 
 
@@ -183,9 +191,7 @@ def _run_epochs(
     """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
     settings = config.train
     model = phase.model.train()
-    steps = context.local.steps(model)
-    if federated.traits.separate_steps:
-        steps = with_separate_terms(steps)
+    steps = steps_of(context, federated, model)
     rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
     new_optimizers = partial(_optimizers, model, steps, pool, settings, rate)
     optimizers = new_optimizers()
@@ -220,8 +226,7 @@ def _run_epochs(
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
     if kept is not None:
-        for prefix, (optimizer, parameters) in kept.items():
-            context.keep(prefix, state_of(optimizer, parameters))
+        keep_optimizers(kept, context)
     return means.values()
 
 
@@ -231,6 +236,12 @@ def _terms(
     """Return the terms of a step on a batch, which the local method sees with rows of its ``own``."""
     terms = context.local.terms(step, outputs, own, context.state) if step.own_terms else {}
     return {**terms, **federated.terms(context, batch, outputs)} if step.regularize else terms
+
+
+def steps_of(context: SiloContext, federated: FederatedMethod, model: nn.Module) -> Sequence[Step]:
+    """Return the optimizer steps of a batch: those of the local method, and those that the federated method adds."""
+    steps = context.local.steps(model)
+    return with_separate_terms(steps) if federated.traits.separate_steps else steps
 
 
 def with_separate_terms(steps: Sequence[Step]) -> list[Step]:

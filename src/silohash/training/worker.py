@@ -31,7 +31,7 @@ from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
-from silohash.training.held_back import counted, silo_counts, words_of
+from silohash.training.held_back import counted, silo_code_counts, silo_counts, words_of
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import PrivateRound
 from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
@@ -62,7 +62,7 @@ class Worker:
         """Carry out a task, and return what leaves the silo.
 
         The task is to return the silo's weights, to train it, to finish its round, to score the model that it deploys, to
-        count the hits of its held-back queries, or to return that model. The result is valid until the next task.
+        count its hits and codes, or to return that model. The result is valid until the next task.
         """
         return self.chain.do(task, self._do)
 
@@ -88,9 +88,13 @@ class Worker:
             return self._validate(context, validation)
         if task.kind == "calibrate":
             sums = self._judged(silo_counts, context, validation)
+            if not self.federated.traits.personalized:  # bits of different models do not add up
+                model = Adapted(self.model, self.federated.adapter, context.payload.extras)
+                sides = self.local.traits.label_sides
+                sums |= silo_code_counts(model, train, self.config.local.bits, with_labels=sides)
             return SiloResult(task.silo, Message("counts", train.name, context.round, sums=sums))
-        model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
-        return SiloResult(task.silo, model)
+        deployed = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
+        return SiloResult(task.silo, deployed)
 
     def first_state(self) -> RunState:
         """Return the state before the first round, as the server makes it."""
@@ -209,6 +213,7 @@ def _prepare() -> Callable[[bytes], bytes]:
     worker = Worker(prepared, choose_device(prepared.config.train.device))
 
     def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
         try:
             return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from silohash.evaluate.collapse import COLLAPSED
+from silohash.report.card import card_text
 from silohash.report.finish import finish_run
 from silohash.report.gather import (
     MethodRun,
@@ -75,6 +78,21 @@ def test_warnings_that_differ_in_numbers_only_are_given_once(run: Run, tmp_path:
         ("training", f"{name}, all codes are equal"),
         ("training", f"{name}, silo-1: its update is 34 times as long (in 2 rounds)"),
     ]
+
+
+def test_codes_that_collapsed_are_named_in_the_warnings_and_the_card(run: Run) -> None:
+    uses = run.model.record.codes
+    assert uses.keys() == {"image", "text"}
+    assert {facts(run)[f"codes, {modality}"] for modality in uses} == {use.words for use in uses.values()}
+    assert f"| codes, image | {uses['image'].words} |" in card_text(run)
+    run.model.record.codes["text"] = replace(uses["text"], distinct=0.2)
+    try:
+        [found] = [warning for warning in warnings(run) if warning.kind == "collapsed codes"]
+        assert found.text.endswith(COLLAPSED)
+        assert "text: 20 % distinct" in found.text
+        assert COLLAPSED in card_text(run)
+    finally:
+        run.model.record.codes["text"] = uses["text"]
 
 
 def test_silos_have_sizes_drift_and_faults(run: Run, tmp_path: Path) -> None:

@@ -136,12 +136,13 @@ def test_options_have_a_description_and_are_checked() -> None:
 
 
 def test_hits_are_judged_by_their_distances() -> None:
-    calibration = Calibration((0.9, 0.9, 0.6, 0.4), 2, 10)
+    calibration = Calibration(3.0, 1.0, 0.0, 2, 10, 40)
     plain = Hits(ids=("a", "b", "c"), silos=("s",) * 3, payloads=({},) * 3, distances=(1, 3, None))
     judged = plain.judged(calibration)
-    assert (judged.probabilities, judged.strengths) == ((0.9, 0.4, None), ("strong", "none", None))
-    assert [(hit.probability, hit.strength) for hit in judged] == [(0.9, "strong"), (0.4, "none"), (None, None)]
-    assert plain.judged(calibration, bar=0.3).strengths == ("strong", "weak", None)
+    assert judged.probabilities == (pytest.approx(0.88, abs=0.01), 0.5, None)
+    assert judged.strengths == ("strong", "none", None)
+    assert [(hit.probability, hit.strength) for hit in judged[1:]] == [(0.5, "none"), (None, None)]
+    assert plain.judged(calibration, bar=0.3).strengths == ("strong", "likely", None)
     assert plain.judged(None).strengths is None
     assert judged.taken([1]).strengths == ("none",)
     assert [each.nothing_close for each in (plain, judged, judged.taken([1]), judged.taken([]))] == [
@@ -151,6 +152,13 @@ def test_hits_are_judged_by_their_distances() -> None:
         False,
     ]
     assert plain.judged(calibration, known=0.3).strengths == ("none", "none", None)
+
+
+def test_hits_among_more_items_are_less_sure_at_the_same_distance() -> None:
+    calibration = Calibration(3.0, 0.5, 0.5, 2, 10, 40)
+    plain = Hits(ids=("a",), silos=("s",), payloads=({},), distances=(1,))
+    few, many = (replace(plain, searched=count).judged(calibration).probabilities or () for count in (40, 40_000))
+    assert plain.judged(calibration).probabilities == few > many
 
 
 @pytest.mark.parametrize("bar", [-0.1, 1.1, "high", float("nan")])

@@ -144,6 +144,14 @@ def test_words_without_weight_are_named():
     assert notes(unknown)[0] in as_html(unknown)
 
 
+def test_notes_name_excluded_words_and_the_silos_that_do_not_exclude_them():
+    assert notes(replace(HITS, excluded_words=("fog", "old boat"))) == ["Items with fog, old boat are left out."]
+    assert notes(replace(HITS, excluded_words=("fog",), by_code_only=("east",))) == [
+        "Items with fog are left out, except by silos that do not compare words.",
+        "Searched by code only, without comparing words: east.",
+    ]
+
+
 def test_notes_say_what_is_left_out():
     hits = replace(
         HITS,
@@ -282,7 +290,7 @@ def test_how_sure_hits_are_stands_beside_their_distances() -> None:
         distances=(0, 5, None),
         model_digests=frozenset({"m"}),
     )
-    judged = hits.judged(Calibration((0.93, *[0.5] * 9), 3, 20))
+    judged = hits.judged(Calibration(2.6, 0.5, 0.0, 3, 20, 40))
     assert [sureness(hit) for hit in judged] == ["strong 93 %", "none", ""]
     lines = as_text(judged).splitlines()
     assert "sure" in lines[0]
@@ -293,7 +301,7 @@ def test_how_sure_hits_are_stands_beside_their_distances() -> None:
 
 def test_nothing_close_is_the_first_line() -> None:
     hits = Hits(ids=("a",), silos=("s",), payloads=({},), distances=(7,), model_digests=frozenset({"m"}))
-    far = hits.judged(Calibration((0.9,), 3, 20))
+    far = hits.judged(Calibration(2.0, 0.0, 0.0, 3, 20, 40))
     assert as_text(far).startswith(NOTHING_CLOSE)
     assert NOTHING_CLOSE in as_html(far)
-    assert opening(hits) == opening(hits.judged(Calibration((0.9,), 7, 20))) == opening(hits.taken([])) == []
+    assert opening(hits) == opening(hits.judged(Calibration(2.0, 0.0, 0.0, 7, 20, 40))) == opening(hits.taken([])) == []

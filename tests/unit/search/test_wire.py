@@ -343,6 +343,7 @@ def test_hits_are_sent_as_a_document_with_these_values():
         "left_out": [[2, 4]],
         "limited": "It limits results to 3 per query.",
         "step_bits": 1,
+        "searched": 0,
         "edition": "",
         "applied": 0,
     }

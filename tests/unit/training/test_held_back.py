@@ -14,7 +14,8 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import SiloData, outputs_of
 from silohash.training import held_back as module
 from silohash.training.engines.port import SiloTask
-from silohash.training.held_back import calibrations, silo_counts
+from silohash.training.held_back import calibrations, code_uses, silo_code_counts, silo_counts
+from silohash.training.updates.bounds import Announced
 from silohash.training.worker import Worker
 from tests.runs import model_spec, prepared, silo_data
 
@@ -32,17 +33,12 @@ def signs(model: torch.nn.Module, items: SiloData) -> Mapping[str, np.ndarray]:
 
 
 def plain_counts(distances: np.ndarray, right: np.ndarray) -> HitCounts:
-    """Count the first hits of each query by distance, those tied at the cut in proportion."""
-    found = HitCounts(*np.zeros((3, BITS + 1)))
+    """Count the first hits of each query by rank and distance, tied ones as in the mean over their orders."""
+    found = HitCounts(*np.zeros((2, module.HITS_COUNTED, BITS + 1)), np.array([distances.shape[1]], float))
     for row, relevant in zip(distances, right, strict=True):
-        room = float(module.HITS_COUNTED)
-        found.nearest[row.min()] += 1
-        for distance in range(BITS + 1):
-            group = relevant[row == distance]
-            if taken := min(room, len(group)):
-                found.items[distance] += taken
-                found.right[distance] += taken * group.mean()
-                room -= taken
+        for rank, distance in enumerate(np.sort(row)[: module.HITS_COUNTED]):
+            found.items[rank, distance] += 1
+            found.right[rank, distance] += relevant[row == distance].mean()
     return found
 
 
@@ -106,41 +102,82 @@ def test_a_worker_counts_by_what_the_config_names() -> None:
     state = inputs.resolved.federated.init_server(worker.model, inputs.info())
     broadcast = inputs.resolved.federated.broadcast(state, 1, round=0)
     update = worker.do(SiloTask("calibrate", 1, broadcast)).update
-    wanted = silo_counts(worker.model, *inputs.silo(1, torch.device("cpu")), BITS, ignore=(1,))
-    assert wanted
+    train, held = inputs.silo(1, torch.device("cpu"))
+    hits, codes = silo_counts(worker.model, train, held, BITS, ignore=(1,)), silo_code_counts(worker.model, train, BITS)
+    assert hits
+    assert codes
+    wanted = hits | codes
     assert update.sums.keys() == wanted.keys()
     assert all(np.array_equal(update.sums[name], wanted[name]) for name in wanted)
     assert update.arrays().keys() == {f"sums/{name}" for name in wanted}
 
 
-def arrays_of(right: list[float], items: list[float], nearest: list[float], task: str = "t2i") -> dict[str, np.ndarray]:
-    values = zip(HitCounts._fields, (right, items, nearest), strict=True)
-    return {f"{task}/{name}": np.array(counts, np.float64) for name, counts in values}
+def arrays_of(
+    right: float = 3.0, items: float = 10.0, queries: float = 5.0, searched: float = 90.0
+) -> dict[str, np.ndarray]:
+    """Return the counts of queries whose nearest items are at distance 0, and whose other items are at distance 1."""
+    shape = (module.HITS_COUNTED, 2)
+    first = HitCounts(np.zeros(shape), np.zeros(shape), np.array([searched]))
+    first.items[0, 0], first.items[1, 1] = queries, items - queries
+    first.right[1, 1] = right
+    return {f"t2i/{name}": array for name, array in first._asdict().items()}
 
 
-def test_counts_of_silos_add_up() -> None:
-    first, second = ([8.0, 1.0], [10.0, 10.0], [9.0, 1.0]), ([4.0, 2.0], [5.0, 20.0], [4.0, 2.0])
-    found = calibrations([(arrays_of(*first), None), (arrays_of(*second), 6), ({}, 3)], 1)
-    assert found == {
-        "t2i": Calibration.learned(HitCounts(*(np.add(*each) for each in zip(first, second, strict=True))))
-    }
+def test_calibrations_are_learned_from_the_counts_of_all_silos() -> None:
+    first, second = arrays_of(), arrays_of(1.0, 12.0, 6.0, 400.0)
+    most = Announced(training=380, validation=20)
+    found = calibrations([(first, None), (second, most), ({}, most)], 1)
+    assert found == {"t2i": Calibration.learned([counts_in(first, "t2i"), counts_in(second, "t2i")])}
     assert calibrations([({}, None)], 1) == {}
 
 
 @pytest.mark.parametrize(
     "sent",
     [
-        arrays_of([9, 0], [10, 1], [6, 0]),
-        arrays_of([2, 2], [1, 4], [4, 0]),
-        arrays_of([-1, 0], [1, 4], [4, 0]),
-        arrays_of([np.nan, 0], [1, 4], [4, 0]),
-        arrays_of([1, 0], [26, 0], [5, 0]),
-        arrays_of([1, 0, 0], [2, 0, 0], [5, 0, 0]),
-        {**arrays_of([1, 0], [2, 0], [5, 0]), "t2i/right": np.array([1, 0])},
-        {name: array for name, array in arrays_of([1, 0], [2, 0], [5, 0]).items() if name != "t2i/items"},
+        arrays_of(queries=6.0),
+        arrays_of(searched=100.0),
+        arrays_of(searched=0.0),
+        arrays_of(searched=np.nan),
+        arrays_of(right=6.0),
+        arrays_of(right=-1.0),
+        arrays_of(right=np.nan),
+        arrays_of(items=11.0),
+        {**arrays_of(), "t2i/right": np.zeros((module.HITS_COUNTED, 3))},
+        {**arrays_of(), "t2i/right": np.zeros((module.HITS_COUNTED, 2), np.int64)},
+        {name: array for name, array in arrays_of().items() if name != "t2i/items"},
     ],
 )
 def test_impossible_counts_are_left_out(sent: dict[str, np.ndarray]) -> None:
-    honest = arrays_of([3, 1], [10, 10], [4, 0])
-    wanted = calibrations([(honest, 4)], 1)
-    assert calibrations([(honest, 4), (sent, 5)], 1) == wanted != {}
+    honest, most = arrays_of(2.0), Announced(training=90, validation=5)
+    wanted = calibrations([(honest, most)], 1)
+    assert calibrations([(honest, most), (sent, most)], 1) == wanted != {}
+
+
+def test_codes_are_counted_with_their_distinct_inputs() -> None:
+    model, items = network(), silo_data(40)
+    items.text[5:10] = items.text[4]
+    items.has_image[:3] = False
+    found = silo_code_counts(model, items, BITS)
+    text, image = (signs(model, items)[name] > 0 for name in ("text", "image"))
+    assert found["text/totals"].tolist() == [40, 35, len({row.tobytes() for row in text})]
+    assert found["image/totals"][0] == 37
+    for name, places in (("text", text), ("image", image[3:])):
+        wanted = [[(places[:, a] & places[:, b]).sum() for a in range(BITS)] for b in range(BITS)]
+        assert found[f"{name}/together"].tolist() == wanted
+    assert silo_code_counts(model, items.take(torch.arange(BITS - 1)), BITS) == {}
+
+
+def test_impossible_counts_of_codes_are_left_out() -> None:
+    honest, most = silo_code_counts(network(), silo_data(40), BITS), Announced(training=40)
+    wanted = code_uses([(honest, most)], BITS)
+    assert wanted.keys() == {"image", "text"}
+    wrong: list[dict[str, np.ndarray]] = [
+        {name: array * factor for name, array in honest.items()} for factor in (2.0, -1.0, np.nan)
+    ]
+    wrong += [{**honest, f"{name}/together": np.full((BITS, BITS), 41.0)} for name in ("image", "text")]
+    kept = [code_uses([(honest, most), (sent, most)], BITS) for sent in wrong]
+    assert kept[:3] == [wanted] * 3
+    assert [each[name] for each, name in zip(kept[3:], ("image", "text"), strict=True)] == [
+        wanted["image"],
+        wanted["text"],
+    ]

@@ -39,6 +39,11 @@ ADAPTIVE_KEYS = ("square_decay", "floor")
 """Keys of ``[federated.server]`` that momentum does not use."""
 
 
+def no_effect(key: str, why: str) -> Objection:
+    """Return the objection to a setting that has no effect."""
+    return key, f"{key} has no effect: {why}. Remove {key}."
+
+
 def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield the settings that have no effect, as far as this can be told from the config alone."""
     settings = config.federated
@@ -68,11 +73,9 @@ def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) ->
     """Yield the settings of the average that a method without an average of several silos does not use."""
     why = "trains on the pooled data of all silos" if federated.traits.pooled else "does not average parameters"
     averages = federated.traits.averages and not federated.traits.pooled
-    # The median protects means that silos send without parameters.
-    means_only = bool(federated.traits.means) and federated.traits.shares == "none"
-    rule = None if settings.robust is None else settings.robust.rule
     given = {
-        "federated.robust": rule is not None and not averages and not (means_only and rule == "median"),
+        "federated.robust": settings.robust is not None
+        and not (averages or _median_of_means_only(settings.robust, federated)),
         "federated.server": settings.server is not None and not federated.traits.averages,
         "federated.weight_cap": settings.given_cap < 1 and not averages,
         "federated.norm_limit": bool(settings.norm_limit)
@@ -80,9 +83,14 @@ def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) ->
     }
     for key, ineffective in given.items():
         if ineffective:
-            yield key, f'{key} has no effect: "{settings.name}" {why}. Remove {key}.'
+            yield no_effect(key, f'"{settings.name}" {why}')
     if settings.robust is not None and federated.traits.unprotected:
         yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"
+
+
+def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> bool:
+    """Return whether silos send means and no parameters, and the rule is the median, which protects them."""
+    return bool(federated.traits.means) and federated.traits.shares == "none" and robust.rule == "median"
 
 
 def _beside_the_rule(
@@ -96,25 +104,19 @@ def _beside_the_rule(
     used = (*KEYS_OF_RULES[robust.rule], *(("faulty",) if statistics else ()))
     for key in ("faulty", "clip_factor"):
         if key not in used and _differs(robust, key):
-            dotted = f"federated.robust.{key}"
-            yield dotted, f'{dotted} has no effect: the rule "{robust.rule}" does not use it. Remove {dotted}.'
+            yield no_effect(f"federated.robust.{key}", f'the rule "{robust.rule}" does not use it')
     if "faulty" in used and not robust.faulty and not statistics:
         key = "federated.robust.faulty"
         yield key, f'{key} = 0 means that the rule "{robust.rule}" drops nothing. Raise it, or remove federated.robust.'
     if robust.rule in EQUAL_SILOS and settings.given_cap < 1:
-        yield (
-            "federated.weight_cap",
-            f'federated.weight_cap has no effect: the rule "{robust.rule}" gives all silos the same weight. '
-            "Remove federated.weight_cap.",
-        )
+        yield no_effect("federated.weight_cap", f'the rule "{robust.rule}" gives all silos the same weight')
 
 
 def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
     """Yield the settings that the server-side optimizer does not use."""
     for key in ADAPTIVE_KEYS if server.optimizer == "fedavgm" else ():
         if _differs(server, key):
-            dotted = f"federated.server.{key}"
-            yield dotted, f'{dotted} has no effect: "fedavgm" does not use it. Remove {dotted}.'
+            yield no_effect(f"federated.server.{key}", '"fedavgm" does not use it')
 
 
 def objections_to_kept_state(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
@@ -135,10 +137,8 @@ def objections_to_kept_state(config: RunConfig, local: LocalMethod, federated: F
     }
     for reason, there in reasons.items():
         if there and train.optimizer_state == "keep":
-            yield (
-                "train.optimizer_state",
-                f'train.optimizer_state = "keep" is not possible: {reason}. Set it to "reset".',
-            )
+            key = "train.optimizer_state"
+            yield key, f'{key} = "keep" is not possible: {reason}. Set it to "reset".'
 
 
 def _beside_the_decay(train: TrainConfig) -> Iterator[Objection]:

@@ -20,7 +20,6 @@ from silohash.run.config.toml import to_toml
 EXECUTION_KEYS = ("workers", "threads", "device")
 """Keys of ``[train]`` that change how a run is computed, but not what it is; the digest leaves them out."""
 
-
 WEIGHT_CAP, NORM_LIMIT = 0.4, 5.0
 """Defaults of ``federated.weight_cap`` and ``federated.norm_limit`` with silos on other machines."""
 

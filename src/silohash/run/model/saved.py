@@ -20,6 +20,7 @@ from silohash.base.forms import check_version, damaged, reading
 from silohash.base.optional import installed, require
 from silohash.base.types import MODALITIES, Modality, Task
 from silohash.evaluate.calibration import Calibration
+from silohash.evaluate.collapse import CodeUse
 from silohash.features.base import Featurizer
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -47,9 +48,7 @@ class ModelRecord:
     """The form of ``model.json``.
 
     Attributes:
-        format_version: Version of the folder's format.
         silohash: Version of silohash that wrote the folder.
-        config: The config of the run.
         spec: The towers.
         modalities: The modalities that the model encodes.
         weights: The names of the models: ``global``, and the silo's name of each personal model.
@@ -59,6 +58,7 @@ class ModelRecord:
         digests: Digest of each other file of the folder.
         model_digests: For each model, the digest of everything that decides its codes.
         calibration: How sure hits are, for each task for which silos held queries back.
+        codes: The use of the codes of each modality, as far as it is known.
     """
 
     format_version: int
@@ -73,6 +73,7 @@ class ModelRecord:
     digests: dict[str, str]
     model_digests: dict[str, str]
     calibration: dict[Task, Calibration] = field(default_factory=dict)
+    codes: dict[Modality, CodeUse] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for modality in self.modalities:
@@ -281,6 +282,7 @@ class SavedModel:
             },
             round=self.round,
             calibration=self.record.calibration,
+            codes=self.record.codes,
         )
 
     def _resolved(self) -> ResolvedConfig:

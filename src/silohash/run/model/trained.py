@@ -26,6 +26,7 @@ from silohash.base.files import (
 from silohash.base.forms import MALFORMED, detail
 from silohash.base.types import Arrays, Modality, Task
 from silohash.evaluate.calibration import Calibration
+from silohash.evaluate.collapse import CodeUse
 from silohash.features.base import Featurizer
 from silohash.models.specs import ModelSpec
 from silohash.run.model.encoder import Encoder
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MODEL_RECORD = "model.json"
 
-CALIBRATION = "calibration"
-"""Name of what hits of a model are known to be worth, in its record and in the message with which silos receive it."""
+CALIBRATION, CODES = "calibration", "codes"
+"""Names of what is known of a model's hits and codes, in its record and in the message with which silos receive it."""
 
 GLOBAL = "global"
 """The name of the weights that all silos train together."""
@@ -116,12 +117,11 @@ class TrainedModel:
     """Everything from a finished run that encoding needs.
 
     Attributes:
-        resolved: The config of the run, with its methods.
-        spec: The towers.
         featurizers: One fitted featurizer per modality.
         weights: ``global``, and one entry per personal model under its silo's name.
         round: The round that was chosen, from 0.
         calibration: How sure hits are, for each task for which silos held queries back.
+        codes: The use of the codes of each modality, unless silos deploy personal models.
     """
 
     resolved: ResolvedConfig
@@ -130,6 +130,7 @@ class TrainedModel:
     weights: Mapping[str, Weights]
     round: int
     calibration: Mapping[Task, Calibration] = field(default_factory=dict)
+    codes: Mapping[Modality, CodeUse] = field(default_factory=dict)
 
     @property
     def config(self) -> RunConfig:
@@ -237,6 +238,7 @@ class TrainedModel:
                     "without_onnx": towers.reason,
                     "round": self.round,
                     CALIBRATION: {task: asdict(learned) for task, learned in self.calibration.items()},
+                    CODES: {modality: asdict(use) for modality, use in self.codes.items()},
                     "digests": digests,
                 },
             )

@@ -24,7 +24,6 @@ from silohash.models.nodes import word_tables
 VECTORS = "features.text.vectors"
 GIVE_ANOTHER = "Set features.text.vectors to a UTF-8 text file with one word and its numbers per line."
 
-
 OTHERS = {
     "start": "start from random numbers",
     "fixed": "have random vectors that are not trained",

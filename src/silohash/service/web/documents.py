@@ -13,6 +13,7 @@ from silohash.base.errors import BitsDiffer, OneInputNeeded
 from silohash.base.types import Modality, Target
 from silohash.evaluate.calibration import Strength
 from silohash.index.codes import byte_count
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.fields import MOST_FACET_VALUES, words_of
 from silohash.search.filters import MOST_CONDITIONS, MOST_FACETS, conditions_of, labeled
 from silohash.search.hits import Hits
@@ -75,7 +76,7 @@ class TextOptions(Options):
         None,
         min_length=1,
         max_length=LONGEST_TEXT,
-        description="The words to search for. Without them, the items that pass the filters are listed, newest first.",
+        description="The words to search for; -WORD excludes. Without them, the items that pass the filters are listed.",
     )
 
 
@@ -90,7 +91,11 @@ class SimilarOptions(Options):
 
 
 class PictureOptions(Options):
-    """A search for a picture."""
+    """A search for a picture, alone or together with words."""
+
+    text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="Words to search for as well.")
+    text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description=ABOUT_WEIGHT)
+    region: str | None = Field(None, max_length=100, description=ABOUT_REGION, examples=["0.1,0.2,0.5,0.9"])
 
     drawing: bool = Field(
         False, description="The picture is a drawing, dark on white. It is fitted to the pictures of the archive."
@@ -226,6 +231,7 @@ EXAMPLE_RESULTS: JsonDict = {
     "facets": None,
     "ties_at_cut": 0,
     "unknown_words": [],
+    "excluded_words": [],
     "unread": None,
     "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
 }
@@ -262,6 +268,7 @@ class ResultsDocument(BaseModel):
     )
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
+    excluded_words: list[str] = Field(description="Words whose items are left out by the silos that compare words.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
     model_digests: list[str] = Field(description="The models whose codes were compared.")
 
@@ -280,6 +287,7 @@ class ResultsDocument(BaseModel):
             facets=None if hits.facets is None else {name: dict(counts) for name, counts in hits.facets.items()},
             ties_at_cut=hits.ties_at_cut,
             unknown_words=list(hits.unknown_words),
+            excluded_words=list(hits.excluded_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),
             model_digests=sorted(hits.model_digests),
         )

@@ -23,6 +23,7 @@ from silohash.base.files import digest_json, read_bytes, size_in_words
 from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
+from silohash.evaluate.collapse import COLLAPSED
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
 from silohash.search.requests import FederationStatus, Item, SearchRequest
@@ -177,6 +178,7 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
         uplink=size_in_words(sum(record.uplink_bytes for record in status.rounds)),
         downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
         size_in_words=size_in_words,
+        advice=COLLAPSED,
         badges=known,
     )
 

@@ -27,7 +27,7 @@ class SiloTask:
             silos that hold their own data; ``weigh`` to return the silo's weights without training, ``train`` to train
             for one round, ``finish`` to end a round once the statistics are merged, ``merge`` to decrypt sums over silos and
             compute what the server would, ``validate`` to score the model that
-            the silo would deploy on its validation queries, ``calibrate`` to count their hits by distance, or ``deploy`` to
+            the silo would deploy on its validation queries, ``calibrate`` to count their hits and codes, or ``deploy`` to
             return that model.
         silo: Index of the silo, starting at 0.
         broadcast: The server's message.
@@ -70,12 +70,7 @@ class SiloResult:
 
 @dataclass(frozen=True)
 class Absence:
-    """A silo that did not carry out its task.
-
-    Attributes:
-        silo: Index of the silo, starting at 0.
-        reason: Why, in words that follow the silo's name, such as ``did not answer within 600 seconds``.
-    """
+    """A silo that did not carry out its task, and why, in words that follow its name, as in ``is no longer connected``."""
 
     silo: int
     reason: str

@@ -158,6 +158,7 @@ class _Child:
         return self.process.poll() is None and (renew_after is None or self.count < renew_after)
 
     def end_input(self) -> None:
+        """Ask the process to stop."""
         with suppress(OSError):  # a process that has died leaves a broken pipe
             self.requests.close()
 

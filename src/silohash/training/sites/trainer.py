@@ -20,9 +20,10 @@ import numpy as np
 from silohash.base.errors import Diverged, NotPermitted, OtherVersion, SilosDiffer, UserError
 from silohash.base.files import digest_arrays, read_arrays, write_arrays, write_bytes
 from silohash.base.forms import of_json
-from silohash.base.types import Arrays, Notify, ReadArrays, Task
+from silohash.base.types import Arrays, Modality, Notify, ReadArrays, Task
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.evaluate.calibration import Calibration
+from silohash.evaluate.collapse import CodeUse
 from silohash.features.base import Featurizers
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
@@ -31,7 +32,7 @@ from silohash.methods.federated.screening import infinite_array
 from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import Run, archive_of
-from silohash.run.model.trained import CALIBRATION
+from silohash.run.model.trained import CALIBRATION, CODES
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -196,8 +197,11 @@ def store_own_run(
     resolved, silo = prepared.resolved, model.sender
     personal = {silo: dict(model.params)} if resolved.federated.traits.personalized else {}
     server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
-    learned = of_json(broadcast.notes.get(CALIBRATION, "{}"), dict[Task, Calibration])
-    trained = replace(prepared.trained(featurizers, server, personal, round=broadcast.round - 1), calibration=learned)
+    trained = replace(
+        prepared.trained(featurizers, server, personal, round=broadcast.round - 1),
+        calibration=of_json(broadcast.notes.get(CALIBRATION, "{}"), dict[Task, Calibration]),
+        codes=of_json(broadcast.notes.get(CODES, "{}"), dict[Modality, CodeUse]),
+    )
     archive = archive_of(resolved.config.data)
     own = Partition(
         kind=SITES, params={}, seed=resolved.config.seed, silos=(SiloRows(silo, np.arange(len(archive))),),
@@ -302,6 +306,7 @@ def _prepare() -> Callable[[bytes], bytes]:
     site = Site(read_site_settings(Path(sys.argv[1])))
 
     def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
         try:
             message = Message.decode(request)
             return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))

@@ -20,10 +20,10 @@ from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer
 from silohash.run.folder import ENVIRONMENT, Run
-from silohash.run.model.trained import CALIBRATION, TrainedModel
+from silohash.run.model.trained import TrainedModel
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloTask
-from silohash.training.experiment import calibration, deploy_tasks, environment, save_model, train_rounds
+from silohash.training.experiment import deploy_tasks, environment, judgments, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
 from silohash.training.sites.plan import PLAN, Plan, announcements, check_separable, read_message, unusable
@@ -124,10 +124,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         message = read_message(path)
         plan = Plan.decode(message)
     else:
-        plan = Plan.merged(descriptions, silos)
-        if near := describe_near("labels of the silos", plan.labels):
-            notify(near)
-        plan = plan.with_networks(run.resolved)
+        plan = _merged(descriptions, silos, notify).with_networks(run.resolved)
         message = plan.encode()
         write_bytes(path, message.encode())
     plan = replace(plan, announced=announcements(run.folder, plan, descriptions, begins=not continues))
@@ -137,6 +134,14 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     _check_start(asked, silos, needed)
     for silo, reason in asked.absent.items():
         notify(f"{silos[silo]} does not take part yet: it {reason.removesuffix('.')}.")
+    return plan
+
+
+def _merged(descriptions: Sequence[Message], silos: Sequence[str], notify: Notify) -> Plan:
+    """Return the plan of a run that begins, after naming labels of the silos that look similar."""
+    plan = Plan.merged(descriptions, silos)
+    if near := describe_near("labels of the silos", plan.labels):
+        notify(near)
     return plan
 
 
@@ -156,8 +161,8 @@ def deploy_at_sites(
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
     attendance = Attendance(engine, Limits(seconds, quorum=0))
     silos = attendance.invited(range(len(prepared.silos)))
-    learned = calibration(state, prepared, engine, attendance.limits)
-    notes = {CALIBRATION: json.dumps({task: asdict(one) for task, one in learned.items()})}
+    learned = judgments(state, prepared, engine, attendance.limits)._asdict()
+    notes = {name: json.dumps({key: asdict(one) for key, one in found.items()}) for name, found in learned.items()}
     for _ in attendance.results(deploy_tasks(state, prepared, silos, notes=notes)):
         pass
     for silo, reason in attendance.absent.items():
@@ -171,4 +176,4 @@ def deploy_at_sites(
         server = replace(server, params={})  # those of the beginning
     if SEALED in server.private:
         server = ServerState(params={})
-    return replace(prepared.trained(featurizers, server, {}, round=number), calibration=learned)
+    return replace(prepared.trained(featurizers, server, {}, round=number), **learned)

@@ -220,7 +220,6 @@ class Compression(Link):
     Attributes:
         codec: The way of compressing; None if silos send those that they send as they are.
         hash_layers_only: Whether only the hash layers are trained and sent.
-        federated: The federated method.
     """
 
     codec: Codec | None

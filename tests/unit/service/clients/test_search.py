@@ -97,6 +97,9 @@ def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tm
     assert backend.requests[-1].value.size == (24, 24)
     client.search(image=png(), drawing=True)
     assert backend.requests[-1].value.size == (256, 256)
+    client.search("red -blue", image=png(drawn("blue", "frame")), text_weight=0.25, region=(0, 0, 0.5, 1))
+    both = backend.requests[-1].value
+    assert (both.text, both.text_weight, both.picture.size) == ("red -blue", 0.25, (12, 24))
     np.save(tmp_path / "a.npy", np.arange(3.0))
     for vector in (tmp_path / "a.npy", [0.0, 1.0, 2.0]):
         assert len(client.search(vector=vector, vector_modality="text", k=2)) == 2
@@ -112,6 +115,8 @@ def test_errors_are_explained(url: str, tmp_path: Path) -> None:
     client = Client(url)
     with pytest.raises(OneInputNeeded):
         client.search()
+    with pytest.raises(OneInputNeeded):
+        client.search("red", vector=[1.0])
     with pytest.raises(NotFound, match="east"):
         client.search("a", silos=["east"])
     with pytest.raises(NotFound, match="nothing"):

@@ -135,6 +135,22 @@ def test_a_picture_or_a_drawing_is_searched(backend: MadeUpBackend) -> None:
     assert backend.requests[-1].value.size == (256, 256)
 
 
+def test_a_region_of_a_picture_is_searched_with_words(backend: MadeUpBackend) -> None:
+    client, picture = client_of(backend), drawn("blue", "frame")
+
+    def send(status: int = 200, **options: Any) -> Any:
+        answer = client.post("/api/v1/search/picture", params=options, files={"picture": png(picture)})
+        assert answer.status_code == status, answer.text
+        return backend.requests[-1].value
+
+    both = send(text="red -square", text_weight=0.2, region="0,0.5,0.25,1")
+    assert (both.text, both.text_weight, both.picture.size) == ("red -square", 0.2, (6, 12))
+    assert send(text="red").text_weight == 0.5
+    assert np.array_equal(np.asarray(send(region="0,0,0.5,1")), np.asarray(picture)[:, :12])
+    for wrong in ({"region": "0,0,2,1"}, {"region": "1"}, {"text_weight": 2}, {"region": "0,0,1,1", "drawing": True}):
+        send(422, **wrong)
+
+
 @pytest.mark.parametrize(
     ("content", "status"), [(b"", 422), (b"<svg/>", 415), (png()[:60], 422), (png() + b"PK", 422), (b"\0" * 3000, 413)]
 )

@@ -78,7 +78,7 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
 
 def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
     hits = backend.hits(SearchOptions(k=3))
-    calibration = Calibration((0.97,) * (hits.distances[1] + 1) + (0.6,) * 99, hits.distances[1], 20)
+    calibration = Calibration(3.5, 0.0, 0.0, hits.distances[1], 20, 40)
     cards = hit_cards(hits.judged(calibration), asyncio.run(backend.status()))
     assert [(card.sure, card.percent) for card in cards] == [("strong 97 %", 97)] * 2 + [("none", 0)]
     assert {(card.sure, card.percent) for card in hit_cards(hits, asyncio.run(backend.status()))} == {("", None)}
@@ -86,7 +86,7 @@ def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
 
 def test_the_headline_tells_that_nothing_is_close(backend: MadeUpBackend) -> None:
     hits = backend.hits(SearchOptions(k=3))
-    far = hits.judged(Calibration((0.5,), 0, 20), known=0.2)
+    far = hits.judged(Calibration(0.0, 0.0, 0.0, 0, 20, 40), known=0.2)
     assert far.nothing_close
     assert summarized(far, SearchForm(text="x"), asked=2).headline.startswith("Nothing close")
     assert not summarized(far, SearchForm(text="x", page=2), asked=2).headline.startswith("Nothing close")

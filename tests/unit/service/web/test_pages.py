@@ -15,6 +15,7 @@ from PIL import Image
 
 from silohash.base.errors import Unavailable, UnreadablePicture
 from silohash.base.types import Modality
+from silohash.evaluate.collapse import COLLAPSED
 from silohash.service.web import pages
 from silohash.service.web.form import PAGE_HITS
 from silohash.service.web.pages import EXPIRED, SIZES, Media, encoded, etag
@@ -296,6 +297,13 @@ def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> N
     cells = Outline(page).all("table", class_="stacked") and Outline(page).all("td")
     names = [cell["data-name"] for cell in cells if "data-name" in cell]
     assert names == ["State", "Items", "Codes", "Releases", "Model"] * 2, "shown beside the values on phones"
+
+
+def test_the_federation_page_tells_which_codes_collapsed_and_what_to_do(backend: MadeUpBackend) -> None:
+    page = client_of(backend).get("/federation").text
+    assert "<dt>Images</dt><dd>93 % distinct, 0.20 bits of mutual information per bit</dd>" in page
+    assert page.count(COLLAPSED) == 1
+    assert "The codes of texts collapsed." in page
 
 
 def test_an_item_is_shown_although_its_silo_refuses_items_like_it(

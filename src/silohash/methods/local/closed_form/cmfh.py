@@ -269,11 +269,9 @@ def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
 BOTH: Group = ("image", "text")
 
 
-class CMFH(FromSums):
+class CMFH(FromSums[CMFHParams]):
     """Collective matrix factorization, for one or two modalities."""
 
-    Params = CMFHParams
-    params: CMFHParams
     presets: ClassVar = {"recommended": {}, "paper": {"outputs": "latent"}}
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:

@@ -213,14 +213,16 @@ def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) ->
     penalty = ridge * torch.linalg.solve_triangular(root.T, right, upper=False)
     shape = features.shape[1], targets.shape[1]
 
-    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def _value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         moved = torch.from_numpy(flat).reshape(shape)
         logits, smooth = inputs @ moved, penalty @ moved
         value = float((nn.functional.softplus(logits) - targets * logits).sum() + (moved * smooth).sum())
         gradient = inputs.T @ (torch.sigmoid(logits) - targets) + 2.0 * smooth
         return value, gradient.flatten().numpy()
 
-    found = minimize(value_and_gradient, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=REGRESSION)
+    found = minimize(
+        _value_and_gradient, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=REGRESSION
+    )
     weights: Tensor = torch.linalg.solve_triangular(
         root, torch.from_numpy(np.array(found.x)).reshape(shape), upper=True
     )
@@ -238,11 +240,9 @@ def curvature_root(features: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     return root
 
 
-class SePH(ClosedForm):
+class SePH(ClosedForm[SePHParams]):
     """Semantics-preserving hashing, for one or two modalities."""
 
-    Params = SePHParams
-    params: SePHParams
     presets: ClassVar = {"recommended": {}, "paper": {"sample": 5000}}
     traits = Traits(needs_labels=True, codes_comparable=False)
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from silohash.base.errors import NoEffect, OutOfRange, UnsuitableFeatures
 from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms
@@ -53,11 +54,13 @@ class MatchingParams(MethodParams):
     without_effect: ClassVar = {"easy_epochs": {"hardest": (False,)}}
 
 
-class Matching(LocalMethod, ABC):
+OwnParams = TypeVar("OwnParams", bound=MatchingParams, default=MatchingParams)
+
+
+class Matching(LocalMethod[OwnParams], ABC):
     """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`."""
 
     Params = MatchingParams
-    params: MatchingParams
     presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0}}
     traits = Traits(scores_pairs=True)
 
@@ -199,7 +202,10 @@ def distilled(scores: Tensor, images: Tensor, texts: Tensor) -> Tensor:
     wanted = SHARPNESS * (scores - scores.mean()) / scores.std().clamp(min=LEAST_DEVIATION)
     found = relaxed(images) @ relaxed(texts).T
     found = SHARPNESS * (found - found.mean()) / found.std().clamp(min=LEAST_DEVIATION)
-    return F.cross_entropy(found, wanted.softmax(1)) + F.cross_entropy(found.T, wanted.T.softmax(1))
+    return sum(
+        (F.cross_entropy(one, other.softmax(1)) for one, other in ((found, wanted), (found.T, wanted.T))),
+        start=scores.new_zeros(()),
+    )
 
 
 def relaxed(outputs: Tensor) -> Tensor:

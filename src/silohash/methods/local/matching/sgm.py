@@ -164,11 +164,8 @@ class SGMNet(MatchingNet):
         return scores + self.relation_weight * found * there.any(1)
 
 
-class SGM(Matching):
+class SGM(Matching[SGMParams]):
     """Objects and relations of scene graphs."""
-
-    Params = SGMParams
-    params: SGMParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

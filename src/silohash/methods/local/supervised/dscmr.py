@@ -143,11 +143,9 @@ class CommonNet(HashNet):
         return extra
 
 
-class DSCMR(LocalMethod):
+class DSCMR(LocalMethod[DSCMRParams]):
     """Deep supervised cross-modal retrieval, for one or two modalities."""
 
-    Params = DSCMRParams
-    params: DSCMRParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"similarity_weight": 1e-3, "pair_weight": 0.1, "scale": 0.5, "centered": False},

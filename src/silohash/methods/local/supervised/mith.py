@@ -331,14 +331,12 @@ def with_branch_codes(outputs: Outputs) -> Outputs:
     )
 
 
-class MITH(StoredPairs):
+class MITH(StoredPairs[MITHParams]):
     """Codes from whole items and from their tokens, for one or two modalities.
 
     With one modality, the global branch is compared with its own stored outputs.
     """
 
-    Params = MITHParams
-    params: MITHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {

@@ -239,11 +239,9 @@ NO_HIERARCHY = (
 """Remark on a run without a coarser level of labels."""
 
 
-class SHDCH(LocalMethod):
+class SHDCH(LocalMethod[SHDCHParams]):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
-    Params = SHDCHParams
-    params: SHDCHParams
     presets: ClassVar = {"recommended": {}, "paper": PAPER, "authors_code": {**PAPER, "sweeps": 1}}
     traits = Traits(needs_labels=True)
     by_tower = True

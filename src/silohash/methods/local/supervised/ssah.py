@@ -210,11 +210,9 @@ class SSAHNet(HashNet):
         return extra
 
 
-class SSAH(StoredPairs):
+class SSAH(StoredPairs[SSAHParams]):
     """Self-supervised adversarial hashing, for one or two modalities."""
 
-    Params = SSAHParams
-    params: SSAHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {

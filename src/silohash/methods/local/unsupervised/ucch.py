@@ -135,11 +135,9 @@ def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature
     return (margin + temperature * (shifted / temperature).logsumexp(1) - own).mean()
 
 
-class UCCH(LocalMethod):
+class UCCH(LocalMethod[UCCHParams]):
     """A contrast with a memory of binary codes and a ranking loss, for one or two modalities."""
 
-    Params = UCCHParams
-    params: UCCHParams
     presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"contrast_weight": 0.9, "shift": 1.0}}
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
@@ -176,7 +174,9 @@ class UCCH(LocalMethod):
         """Return the ranking losses of images among texts and of texts among images, summed, a scalar."""
         given = self.params
         loss = partial(ranking_loss, margin=given.margin, shift=given.shift, temperature=given.ranking_temperature)
-        return loss(similarity) + loss(similarity.T)
+        # The transpose is made before the first loss: gradients are added in another order otherwise, which changes figures.
+        forth, back = (loss(values) for values in (similarity, similarity.T))
+        return forth + back
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Move the memory toward the codes of the batch."""
