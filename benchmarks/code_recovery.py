@@ -1,6 +1,6 @@
 """How many requests it takes to put the codes of a silo's items together from its answers, under each setting of a policy.
 
-    python benchmarks/code_recovery.py [--run RUN] [--requests N] [--smoke]
+    python benchmarks/code_recovery.py [--run RUN] [--requests N] [--words] [--smoke]
 
 The attacker has an ordinary token and the model, begins with the code of a text, and wants the codes of the ten
 pictures of one silo that are nearest to it. Requests are codes of the attacker's choice. If a policy accepts texts and
@@ -21,6 +21,10 @@ found against the first guess, given the noise, and against the exact codes of a
 assumed to know as well. Of these guesses the best one is counted. If queries that are near each other are limited,
 attacks are run once with one account, and once with a new account whenever a budget is spent.
 
+With --words, every request also holds a word that the ten items have, and no other item of the silo, so that they are found
+however far their codes are from that of the request. One more attack then asks with codes of which half of the bits are
+changed.
+
 Printed is the number of requests after which all is known that answers can tell of the ten codes, and the share of bits
 of the exact codes that is then right, or else after the last request. With noise, answers tell the codes with their
 noise, and more requests tell nothing more. Usefulness is measured with the run's own queries to all silos: the overlap of
@@ -33,6 +37,7 @@ Without --run, the demo is trained first, in about two minutes on two cores. The
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +51,7 @@ import numpy.typing as npt
 
 from silohash.api.runs import TrainedRun, open_run, train
 from silohash.base import seeds
+from silohash.base.analysis import Analysis
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Words, from_bytes, unpack
 from silohash.index.listing import index_files
@@ -66,6 +72,7 @@ BITS = 160
 TARGETS = 10
 STARTS = 3
 MOST_HITS = 200
+WORD = "lighthouse"
 FARTHEST_OFFSET = 1_000
 """Most hits of a request to the API, and the number of hits up to which an attack asks for further pages."""
 
@@ -107,8 +114,11 @@ class Silo:
         answered: Number of requests that were not refused.
     """
 
-    def __init__(self, node: SiloNode, exact: Mapping[str, Bits], *, accounts: bool) -> None:
-        """Attack a node from one account, or from a new one whenever the budget of the last one is spent."""
+    def __init__(self, node: SiloNode, exact: Mapping[str, Bits], *, accounts: bool, word: str | None) -> None:
+        """Attack a node from one account, or from a new one whenever the budget of the last one is spent.
+
+        Every request also holds ``word``, unless it is None.
+        """
         loaded = node.loaded("image")
         self.node, self.hidden = node, exact[node.name]
         self.answered_with = bits_of(
@@ -118,14 +128,13 @@ class Silo:
         self.place_of = {name: place for place, name in enumerate(loaded.store.item_ids(loaded.index.keys))}
         self.asked = self.answered = 0
         self._budget = node.policy.max_near_queries if accounts else None
+        self._asked = {"target": "image", "k": MOST_HITS, "own_text": word}
 
     def ask(self, code: Bits) -> Hits | None:
         """Return the answer to a code; None if it is refused."""
         self.asked += 1
         account = 0 if self._budget is None else self.answered // self._budget
-        found = self.node.answer(
-            query_of(code, self.node.model_digest, target="image", k=MOST_HITS, asker=f"mallory-{account}")
-        )
+        found = self.node.answer(query_of(code, self.node.model_digest, asker=f"mallory-{account}", **self._asked))
         if found.missing_silos:
             return None
         self.answered += 1
@@ -415,12 +424,13 @@ class World:
             stores.setdefault(silo, {})[modality] = Store(path)
         return [SiloNode(silo, held, policy, prepared=True) for silo, held in stores.items()]
 
-    def attacked(self, policy: Policy, folder: Path) -> SiloNode:
-        """Return the largest silo with a policy and its pictures alone, whose answers have no fields and are thus fast."""
-        manifest = IndexManifest(model_digest=self.digest, bits=BITS, modality="image")
+    def attacked(self, policy: Policy, folder: Path, targets: Sequence[int]) -> SiloNode:
+        """Return the largest silo with a policy and its pictures alone, of which only the targets have a caption."""
+        manifest = IndexManifest(model_digest=self.digest, bits=BITS, modality="image", analysis=Analysis())
         store = Store.create(folder / "image.sqlite", manifest)
         words = from_bytes(np.packbits(self.exact[self.largest], axis=1, bitorder="little"), BITS)
-        store.add([str(row) for row in range(len(words))], words)
+        captions = [json.dumps({"caption": WORD} if row in targets else {}) for row in range(len(words))]
+        store.add([str(row) for row in range(len(words))], words, captions)
         return SiloNode(self.largest, {"image": store}, policy, prepared=True)
 
     def found(self, nodes: Sequence[SiloNode]) -> list[Hits]:
@@ -460,16 +470,23 @@ def overlap(answers: Sequence[Hits], plain: Sequence[Hits]) -> float:
 
 
 def attacked(
-    world: World, policy: Policy, attack: Callable[..., Finding], most: int, starts: int, *, accounts: bool
+    world: World,
+    policy: Policy,
+    attack: Callable[..., Finding],
+    most: int,
+    starts: int,
+    *,
+    accounts: bool,
+    word: str | None = None,
 ) -> list[Finding]:
     """Run an attack on the largest silo from several starts, which are query texts."""
     hidden, findings = world.exact[world.largest], []
     for start in world.queries[:starts]:
         with tempfile.TemporaryDirectory() as folder:
-            node = world.attacked(policy, Path(folder))
-            silo = Silo(node, world.exact, accounts=accounts)
-            targets = np.argsort((hidden != start).sum(1), kind="stable")[:TARGETS]
-            findings.append(attack(silo, start, targets.tolist(), policy.code_noise, most))
+            targets = np.argsort((hidden != start).sum(1), kind="stable")[:TARGETS].tolist()
+            node = world.attacked(policy, Path(folder), targets)
+            silo = Silo(node, world.exact, accounts=accounts, word=word)
+            findings.append(attack(silo, start, targets, policy.code_noise, most))
             node.close()
     return findings
 
@@ -481,6 +498,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100 * TODAY_REQUESTS, help="most requests of an attack")
     parser.add_argument("--starts", type=int, default=STARTS, help="number of texts to begin with")
     parser.add_argument("--settings", nargs="*", default=[*SETTINGS], choices=[*SETTINGS], help="only these settings")
+    parser.add_argument("--words", action="store_true", help="attack with a word of the items, too")
     parser.add_argument("--smoke", action="store_true", help="few requests, to check that it runs")
     options = parser.parse_args()
     if options.smoke:
@@ -510,10 +528,14 @@ def table(world: World, options: argparse.Namespace) -> None:
         for accounts in (False, True) if policy.max_near_queries else (False,):
             results = {}
             most = options.requests
-            for attack, run in ATTACKS.items():
+            far = {"spread over half of the bits": partial(spread, weight=BITS // 2)} if options.words else {}
+            for attack, run in {**ATTACKS, **far}.items():
                 if "known" in attack and not policy.rank_only:
                     continue  # distances say it all
-                results[attack] = summary(attacked(world, policy, run, most, options.starts, accounts=accounts))
+                findings = attacked(
+                    world, policy, run, most, options.starts, accounts=accounts, word=WORD if options.words else None
+                )
+                results[attack] = summary(findings)
                 print(f"<!-- {name}, {'many' if accounts else 'one'}: {attack}: {results[attack]} -->", file=sys.stderr)
                 # A worse attack is not of interest.
                 most = min(most, results[attack][0] or most)

@@ -44,13 +44,13 @@ def table(evaluation: str, items: str, *, measure: str = "mAP@50", differences: 
             if differences:
                 base = found[BASELINE, str(bits), evaluation, task, measure, items]
                 values = {seed: value - base[seed] for seed, value in values.items()}
-            cells.append(_cell(list(values.values()), signed=differences))
+            cells.append(interval_cell(list(values.values()), signed=differences))
         rows.append([method, *cells])
     return "\n".join(_lines(rows))
 
 
-def _cell(values: list[float], *, signed: bool) -> str:
-    """Return the mean of seeds with its 95 % interval (Student's t)."""
+def interval_cell(values: list[float], *, signed: bool) -> str:
+    """Return a mean with its 95 % interval (Student's t)."""
     half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
     number = f"{mean(values):+.1f}" if signed else f"{mean(values):.1f}"
     return f"{number.replace('-', '−').replace('+0.0', '0.0').replace('−0.0', '0.0')} ± {half:.1f}"

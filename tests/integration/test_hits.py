@@ -20,6 +20,7 @@ from silohash.api.runs import open_run
 from silohash.base.errors import UserError
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
+from silohash.search.federation import NO_ITEM
 from tests.pictures import COLORS, small_config
 from tests.runs import Said, silohash, write_metadata
 
@@ -191,6 +192,10 @@ def test_a_further_archive_has_paths_and_counts_unknown_texts(here: Path) -> Non
     texts = open_run(here / "run").search("a red surface", find="text", k=50)
     assert not {"zebra", "words"} & set(texts.ids)
     assert len(texts) == 36 + 4
+    said = silohash("search", here / "run", "quagga", "--json")
+    [found] = said.document()["hits"]
+    assert (said.code, found["id"], found["matched"], found["distance_bits"]) == (0, "zebra", ["quagga"], None)
+    assert "only items with all words of the text were found" in silohash("search", here / "run", "quagga").err
 
 
 def test_unknown_words_are_named_and_weigh_nothing(trained: tuple[Path, Said]) -> None:
@@ -222,7 +227,7 @@ def test_unknown_words_are_named_and_weigh_nothing(trained: tuple[Path, Said]) -
             "No training text held any of the words of the query: yelow, suface. Use other words. Similar known words: "
             "yellow, surface.",
         ),
-        ("of the 7", 'The text "of the 7" does not contain a word that the model reads.'),
+        ("of the 777", 'The text "of the 777" does not contain a word that the model reads.'),
     ],
 )
 def test_a_query_without_known_words_has_no_hits(
@@ -231,6 +236,7 @@ def test_a_query_without_known_words_has_no_hits(
     said = silohash("search", trained[0] / "run", text, *options)
     assert (said.code, said.out) == (2, "")
     assert f"silohash: {sentence}" in said.err
+    assert NO_ITEM in said.err
     with pytest.raises(UserError, match=r"known words|that the model reads"):
         open_run(trained[0] / "run").search(text)
 

@@ -105,6 +105,10 @@ def test_a_text_finds_the_pictures_with_the_highest_scores(run: Run) -> None:
         assert hits[name] == pytest.approx(score, abs=5e-3)
     few = json.loads(silohash("search", run.folder, text, "-k", "5", "--json", "--candidates", "1").out)["hits"]
     assert len({hit["id"].split("#")[0] for hit in few}) <= len(run.silo_names)
+    said = silohash("search", run.folder, f"{text} -zebra -boat", "-k", "375", "--json", "--candidates", "75")
+    kept = {hit["id"]: hit["score"] for hit in json.loads(said.out)["hits"]}
+    assert kept == {hit["id"]: hit["score"] for hit in found["hits"] if "boat" not in hit["caption"]}
+    assert len(kept) < len(hits)
 
 
 def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path, shared: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +19,12 @@ from silohash.index.base import IndexManifest
 from silohash.index.codes import unpack
 from silohash.index.store import Store
 from silohash.search import merge, order
+from silohash.search.bus import LocalBus, now
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.order import possible_first, question_key, tie_order
 from silohash.search.policy import Policy
+from silohash.search.requests import Browse
 from silohash.search.wire import WireBus
 from tests.silos import MODEL, BytesInThreads, ask, distances_to, made_up_codes, made_up_node, query_of
 
@@ -319,6 +322,7 @@ def test_outputs_order_nothing_if_a_silo_does_not_tell_theirs(tmp_path, limits):
 
 VOCABULARY = ("boat", "boats", "red", "the", "sea", "old", "harbor")
 TEXTS = ("boat", "red boats", "The Boat at sea", "nothing known", "silo1-3", "the")
+EXCLUDING = ("boat -reds", "red -boat -sea", "-sea", "nothing -cats", "boat -silo1", 'old -"harbor sea"')
 ENGLISH = Analysis(languages=("en",))
 
 
@@ -353,25 +357,27 @@ def worded_silos(tmp_path, seed, policies):
     return nodes, rows
 
 
+def terms_of(name, payload):
+    """Returns all terms of an item, by reading its payload."""
+    labels = (term for label in payload.get("labels", ()) for term in analyze(label, ENGLISH))
+    return {*analyze(name, ENGLISH), *analyze(payload.get("caption", ""), ENGLISH), *labels}
+
+
 def tier_and_words(text, name, payload):
     """Returns the tier of an item and the number of different words of a text that it has, by reading its payload."""
     wanted, caption = analyze(text, ENGLISH), analyze(payload.get("caption", ""), ENGLISH)
-    held = {
-        *analyze(name, ENGLISH),
-        *caption,
-        *(term for label in payload.get("labels", ()) for term in analyze(label, ENGLISH)),
-    }
+    held = terms_of(name, payload)
     count = len(held.intersection(wanted))
     if name == text or (caption and caption == wanted):
         return 0, count
-    return (1 if count == len(set(wanted)) else 2), count
+    return (1 if wanted and count == len(set(wanted)) else 2), count
 
 
 @pytest.mark.parametrize("asked", [{}, {"label": "sea"}, {"radius_bits": 3}, {"target": "text"}], ids=str)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", [*TEXTS, *EXCLUDING])
 def test_words_come_first_in_one_order_for_all_silos(tmp_path, text, seed, asked):
-    """Of silos with different policies too: each matches words in the fields that it releases only."""
+    """Of silos with different policies too: each matches and excludes words in the fields that it releases only."""
     policies = [Policy(), Policy(fields=("labels",)), Policy(max_near_queries=1000)]
     nodes, rows = worded_silos(tmp_path, seed, policies)
     code = made_up_codes(1, BITS, seed=50 + seed)[0]
@@ -379,6 +385,11 @@ def test_words_come_first_in_one_order_for_all_silos(tmp_path, text, seed, asked
     expected = []
     for silo, name, payload, codes in rows:
         policy = policies[int(silo[-1])]
+        searched, *excluded = text.replace('"', "").split(" -") if text in EXCLUDING else [text]
+        searched, excluded = ("", [searched[1:]]) if searched.startswith("-") else (searched, excluded)
+        released = policy.released(payload)
+        if any({*analyze(word, ENGLISH)} <= terms_of(name, released) for word in excluded):
+            continue
         if asked.get("label", "sea") not in (*payload["labels"], *(() if "label" in asked else ("sea",))):
             continue
         distances = [
@@ -386,10 +397,14 @@ def test_words_come_first_in_one_order_for_all_silos(tmp_path, text, seed, asked
             for side, code in codes.items()
             if asked.get("target", "item") in ("item", side)
         ]
-        if distances and min(distances) <= asked.get("radius_bits", BITS):
-            tier, count = tier_and_words(text, name, policy.released(payload))
+        tier, count = tier_and_words(searched, name, released)
+        farthest = asked.get("radius_bits", BITS)
+        # A silo that limits what answers tell of codes states one distance for all that words find.
+        hidden = policy.max_near_queries is not None and tier < 2
+        if distances and (hidden or min(distances) <= farthest):
+            distance = farthest if hidden else min(distances)
             equal = int(tie_order([silo], [name], question_key(SECRET, [code]))[0])
-            expected.append((tier, min(distances), -count, equal, silo, name))
+            expected.append((tier, distance, -count, equal, silo, name))
     expected.sort()
     found = []
     for offset in range(0, len(expected) + 7, 7):
@@ -398,5 +413,139 @@ def test_words_come_first_in_one_order_for_all_silos(tmp_path, text, seed, asked
             hits.in_tiers, hits.distances, map(int.bit_count, hits.held_words), hits.silos, hits.ids, strict=True
         )
         last = [row[:2] for row in expected[offset : offset + 7]][-1:]
-        assert [hits.ties_at_cut] == [sum(row[:2] == place for row in expected[offset + 7 :]) for place in last or [()]]
+        [ties] = [sum(row[:2] == place for row in expected[offset + 7 :]) for place in last or [()]]
+        # A silo that limits what answers tell of codes filters what it found, and does not count the others.
+        assert hits.ties_at_cut <= ties if text in EXCLUDING or "label" in asked else hits.ties_at_cut == ties
     assert found == [(tier, distance, -count, silo, name) for tier, distance, count, _, silo, name in expected]
+
+
+MUSEUMS = ("Louvre", "Prado", "")
+
+
+def silos_with_columns(tmp_path, seed, policies):
+    """Returns silos with both sides of items, labels and columns, and a row per item: silo, id, payload, codes, position.
+
+    The position is the number of items that were indexed before it, by side. Half of the years are stated as dates.
+    """
+    generator = np.random.default_rng(seed)
+    nodes, rows = [], []
+    for number, count in enumerate(generator.integers(20, 60, 3)):
+        name = f"silo{number}"
+        codes = {side: made_up_codes(count, BITS, seed=7 * seed + number + 100 * (side == "text")) for side in SIDES}
+        held = {side: generator.random(count) < 0.8 for side in SIDES}
+        held["text"] |= ~held["image"]
+        years = [f"{year}-0{year % 7 + 1}" if year % 2 else str(year) for year in generator.integers(1990, 2000, count)]
+        payloads = [
+            {
+                "labels": [*generator.choice(["sea", "cat", "old"], generator.integers(0, 3), replace=False)],
+                "columns": {"museum": str(generator.choice(MUSEUMS)), "year": years[row]},
+            }
+            for row in range(count)
+        ]
+        stores = {}
+        for side in SIDES:
+            stores[side] = Store.create(tmp_path / f"{name}-{side}.sqlite", IndexManifest(MODEL, BITS, side, silo=name))
+            kept = np.flatnonzero(held[side])
+            texts = [json.dumps(payloads[row]) for row in kept]
+            stores[side].add([f"{name}-{row}" for row in kept], codes[side][kept], texts)
+        nodes.append(SiloNode(name, stores, policies[number], prepared=number == 0))
+        rows += [
+            (
+                name,
+                f"{name}-{row}",
+                payloads[row],
+                {side: codes[side][row] for side in SIDES if held[side][row]},
+                {side: int(held[side][:row].sum()) for side in SIDES if held[side][row]},
+            )
+            for row in range(count)
+        ]
+    return nodes, rows
+
+
+FILTERS = {
+    "museum=Louvre": lambda payload: payload["columns"]["museum"] == "Louvre",
+    "museum!=Louvre,Prado": lambda payload: payload["columns"]["museum"] == "",
+    "year>=1995": lambda payload: int(payload["columns"]["year"][:4]) >= 1995,
+    "year<1995-03": lambda payload: payload["columns"]["year"] < "1995-03",
+    "labels=sea,cat": lambda payload: {"sea", "cat"} & {*payload["labels"]},
+    "labels=old": lambda payload: "old" in payload["labels"],
+}
+WHERE = [["museum=Louvre"], ["year>=1995", "labels=sea,cat"], ["museum!=Louvre,Prado", "labels=old"], ["year<1995-03"]]
+RELEASING = Policy(columns=("museum", "year"))
+
+
+def counted(rows, column):
+    """Returns the number of rows with each value of a column, the most frequent values first."""
+    values = {
+        "silo": lambda row: [row[0]],
+        "labels": lambda row: row[2]["labels"],
+        "museum": lambda row: [row[2]["columns"]["museum"]],
+    }[column]
+    counts = Counter(value for row in rows for value in values(row) if value)
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2])
+
+
+def passing_rows(rows, where):
+    return [row for row in rows if all(FILTERS[condition](row[2]) for condition in where)]
+
+
+@pytest.mark.parametrize("asked", [{}, {"label": "sea"}, {"target": "text"}, {"radius_bits": 3}], ids=str)
+@pytest.mark.parametrize("where", WHERE, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_filters_and_counts_are_those_of_one_index(tmp_path, seed, where, asked):
+    nodes, rows = silos_with_columns(tmp_path, seed, [RELEASING] * 3)
+    query = {"words": made_up_codes(1, BITS, seed=50 + seed)[0], "bits": BITS, "model_digest": MODEL, **asked}
+    query |= {"where": where, "facets": ("silo", "labels", "museum"), "facet_values": 2}
+    passing = [row for row in passing_rows(rows, where) if "label" not in asked or asked["label"] in row[2]["labels"]]
+    sides = SIDES if asked.get("target", "item") == "item" else (asked["target"],)
+    passing = [row for row in passing if {*sides} & row[3].keys()]
+    expected = []
+    for silo, name, _, codes, _ in passing:
+        distance = min(int(differing(code, Query(**query)).sum()) for side, code in codes.items() if side in sides)
+        if distance <= asked.get("radius_bits", BITS):
+            equal = int(tie_order([silo], [name], question_key(SECRET, [query["words"]]))[0])
+            expected.append((distance, equal, silo, name))
+    found = []
+    for offset in range(0, len(expected) + 7, 7):
+        hits = ask(nodes, Query(**query, k=7, offset=offset), secret=SECRET)
+        found += zip(hits.distances, hits.silos, hits.ids, strict=True)
+        assert hits.facets == {name: counted(passing, name) for name in query["facets"]}
+        assert not hits.missing_silos
+        assert not hits.limited_silos
+    assert found == [(distance, silo, name) for distance, _, silo, name in sorted(expected)]
+    wire = WireBus(BytesInThreads.of(*nodes))
+    queries = dict.fromkeys([node.name for node in nodes], Query(**query, k=9))
+    assert asyncio.run(merge.ask(wire, queries, deadline_seconds=60)) == ask(nodes, queries)
+
+
+@pytest.mark.parametrize("newest_by", [None, "year"])
+@pytest.mark.parametrize("target", ["item", "image"])
+@pytest.mark.parametrize("where", [[], *WHERE], ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_lists_from_new_to_old_are_those_of_one_index(tmp_path, seed, where, target, newest_by):
+    nodes, rows = silos_with_columns(tmp_path, seed, [RELEASING] * 3)
+    sides = SIDES if target == "item" else (target,)
+    passing = [row for row in passing_rows(rows, where) if {*sides} & row[3].keys()]
+    expected = []
+    for silo, name, payload, _, positions in passing:
+        # By order of indexing, an item has the number of items of its silo that pass and were indexed later.
+        newer = [
+            sum(other[0] == silo and other[4].get(side, -1) > place for other in passing)
+            for side, place in positions.items()
+            if side in sides
+        ]
+        year, _, month = payload["columns"]["year"].partition("-")
+        age = min(newer) if newest_by is None else [-int(year), -int(month or 1)]
+        expected.append((age, int(tie_order([silo], [name], question_key(b"", ()))[0]), silo, name))
+    expected.sort()
+    found = []
+    for offset in range(0, len(expected) + 7, 7):
+        request = Browse(where=where, target=target, k=7, offset=offset, newest_by=newest_by, facets=("silo",))
+        hits = now(merge.ask_newest(LocalBus(nodes), [n.name for n in nodes], request, deadline_seconds=60))
+        found += zip(hits.silos, hits.ids, strict=True)
+        assert (hits.order, {*hits.distances} - {None}, hits.ties_at_cut) == ("newest", set(), 0)
+        assert (hits.facets or {})["silo"] == Counter(row[0] for row in passing)
+    assert found == [(silo, name) for _, _, silo, name in expected]
+    wire, request = WireBus(BytesInThreads.of(*nodes)), replace(request, offset=0)
+    sent = asyncio.run(merge.ask_newest(wire, [n.name for n in nodes], request, deadline_seconds=60))
+    assert (sent.silos, sent.ids) == (tuple(s for s, _ in found[:7]), tuple(n for _, n in found[:7]))

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silohash.base.analysis import Analysis, term_of
 from silohash.base.errors import MixedKinds, ModelsDiffer
+from silohash.index.base import IndexManifest
+from silohash.index.codes import from_bytes
 from silohash.index.digests import item_digests
-from silohash.search.hits import Hits, silent
+from silohash.index.store import Store
+from silohash.search.hits import Hits, Query, silent
 from silohash.search.merge import by_cosine, merge
+from silohash.search.node import SiloNode
 from silohash.search.order import ALL_WORDS, BY_CODE, EXACT, keyed_order, place_in_tier, possible_first, tie_order
+from tests.silos import ask
 
 KEY = b"key"
 BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by rank"])
@@ -156,6 +169,46 @@ def test_outputs_order_the_same_items_of_any_silos(silos, window, k, cut):
         shown = [*range(first), *(first + p for p in possible_first((part.cosines or ())[first:], k))]
         possible = {part.ids[place] for place in shown}
         assert {item for silo, item in zip(found.silos, found.ids, strict=True) if silo in part.silos} <= possible
+
+
+CAPTION = st.lists(st.sampled_from(["boat", "red", "sea", "fog"]), max_size=3).map(" ".join)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 255), CAPTION), max_size=10), min_size=1, max_size=3),
+    st.sampled_from(["boat", "red sea", "nothing known"]),
+    st.sets(st.sampled_from(["boats", "fog", "sea", "2"]), min_size=1),
+    st.integers(1, 7),
+    st.sampled_from([None, 3]),
+)
+def test_excluding_words_leaves_out_items_and_changes_no_other_place(silos, text, excluded, k, radius_bits):
+    with ExitStack() as opened:
+        folder, nodes = Path(opened.enter_context(TemporaryDirectory())), []
+        for number, items in enumerate(silos):
+            manifest = IndexManifest("m", 8, "image", silo=f"silo{number}", analysis=Analysis(languages=("en",)))
+            store = opened.enter_context(Store.create(folder / f"{number}.sqlite", manifest))
+            codes = np.array([[code] for code, _ in items], np.uint8).reshape(-1, 1)
+            store.add(
+                [*map(str, range(len(items)))], from_bytes(codes, 8), [json.dumps({"caption": c}) for _, c in items]
+            )
+            nodes.append(SiloNode(f"silo{number}", {"image": store}))
+        typed = f"{text} {' '.join(f'-{word}' for word in excluded)}"
+        query = Query(words=from_bytes(np.array([[5]], np.uint8), 8)[0], bits=8, model_digest="m", target="image", k=k)
+        query = replace(query, radius_bits=radius_bits)
+        whole = ask(nodes, replace(query, own_text=text, k=100))
+        terms = {term_of(word, Analysis(languages=("en",))) for word in excluded}
+        rows = zip(whole.silos, whole.ids, whole.steps, whole.held_words, whole, strict=True)
+        expected = [row[:4] for row in rows if terms.isdisjoint({row[1], *row[4].caption.split()})]
+        found, ties = [], []
+        for offset in range(0, len(expected) + k, k):
+            hits = ask(nodes, replace(query, own_text=typed, offset=offset))
+            found += zip(hits.silos, hits.ids, hits.steps, hits.held_words, strict=True)
+            ties.append(hits.ties_at_cut)
+    assert found == expected
+    ends = [expected[min(end, len(expected)) - 1][2] for end in range(k, len(expected) + k, k)]
+    rest = [[row[2] for row in expected[end:]] for end in range(k, len(expected) + k, k)]
+    assert ties[: len(ends)] == [steps.count(end) for end, steps in zip(ends, rest, strict=True)]
 
 
 @given(answers())

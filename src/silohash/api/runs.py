@@ -11,8 +11,10 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
 from silohash.search.bus import now
-from silohash.search.hits import CANDIDATES
+from silohash.search.composed import TEXT_WEIGHT, RegionLike
+from silohash.search.filters import Condition, conditions_of, labeled
 from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, several, target_named
+from silohash.search.options import CANDIDATES
 from silohash.search.requests import SearchRequest
 from silohash.search.silos import RunSearch, open_nodes, released_fields, remove_items
 
@@ -225,30 +227,46 @@ class TrainedRun:
         image: ImageLike | None = None,
         vector: VectorLike | None = None,
         vector_modality: str = "image",
+        text_weight: float = TEXT_WEIGHT,
+        region: RegionLike | None = None,
         find: str = "item",
         k: int = 10,
         offset: int = 0,
         radius_bits: int | None = None,
-        label: str | None = None,
+        label: str | Sequence[str] | None = None,
+        where: str | Condition | Sequence[str | Condition] = (),
+        silos: str | Sequence[str] | None = None,
+        facets: str | Sequence[str] = (),
+        facet_values: int = 10,
+        newest_by: str | None = None,
         candidates: int = CANDIDATES,
         deadline_seconds: float | None = None,
         bar: float | None = None,
         previews: bool = True,
         engine: str | None = None,
     ) -> Hits:
-        """Search all silos for a text, an image or a vector, and merge their answers.
+        """Search all silos for a text, an image, both or a vector, or list the items that pass filters. Answers are merged.
 
         Args:
-            text: The text to search for.
+            text: The text to search for. A word with a minus before it is excluded, as in ``boats -station``.
             image: The image to search for: a path, a Pillow image, or uint8 pixels.
             vector: The feature vector, if the run was trained on given features: numbers, or the path of a ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
+            text_weight: Weight of the text beside an image, from 0 for the image alone to 1 for the text alone.
+            region: The part of the image to search for: left, top, right and bottom as shares of its width and height.
             find: What to find: "item" for items by the nearer of their picture code and their text code, "image" for
                 pictures alone, or "text" for texts alone. An item with one code is found by that one.
             k: Number of hits.
             offset: Number of nearest items to skip, for the pages after the first.
             radius_bits: Maximum distance of a hit, in bits; None for no limit.
-            label: If set, only items with this label are searched.
+            label: If set, only items with this label are searched, or with all of several labels.
+            where: Conditions on columns that silos release, all of which must be true, such as ``"museum=Louvre,Prado"``
+                (one of both), ``"labels=cat,dog"``, ``"year>=1900"`` or ``"date<2001-05"``. If nothing else is searched for,
+                the items that pass the filters are listed, newest first.
+            silos: Names of the silos to search; None for all.
+            facets: Columns whose values are counted among the items that pass the filters: "silo", "labels" or others.
+            facet_values: Number of the most frequent values of each of these columns.
+            newest_by: Column of dates by which items are listed; None for the order in which they were indexed.
             candidates: Number of pictures or texts that a silo finds by their codes and scores, if the model scores pairs.
             deadline_seconds: Time limit for the answers of the silos, from 0.1 to 60 seconds; None for 10 seconds.
             bar: Lowest probability of a hit that counts as close; None for what held-back queries showed.
@@ -263,15 +281,21 @@ class TrainedRun:
         Raises:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held a word of it.
         """
-        value, modality = read_input(text, image, vector, vector_modality)
+        nothing = text is image is vector is None
+        asked = (text, image, vector, vector_modality)
+        value, modality = (None, None) if nothing else read_input(*asked, text_weight=text_weight, region=region)
         request = SearchRequest(
             value=value,
-            modality=modality,
+            modality=modality or "image",
             target=target_named(find),
             k=k,
             offset=offset,
             radius_bits=radius_bits,
-            label=label,
+            where=(*conditions_of(where), *labeled(label)),
+            silos=None if silos is None else tuple(several(silos)),
+            facets=tuple(several(facets)),
+            facet_values=facet_values,
+            newest_by=newest_by,
             candidates=candidates,
             deadline_seconds=deadline_seconds,
             bar=bar,

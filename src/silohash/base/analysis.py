@@ -228,7 +228,6 @@ def _owners() -> dict[str, list[str]]:
 
 @cache
 def _stop_words(chosen: tuple[str, ...]) -> frozenset[str]:
-    """Return the stop words of languages."""
     return frozenset(folded(word) for code in chosen for word in languages()[code].get("words", "").split())
 
 

@@ -238,7 +238,6 @@ def member_findings(
 
 
 def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Return whether an authority signed a certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -40,7 +40,6 @@ INPUTS = ".inputs"
 COMMAND_LENGTH = 300
 """Maximum length of a command line in a message, in characters."""
 
-
 _held: set[tuple[int, Path]] = set()
 """The threads that hold the locks of folders."""
 

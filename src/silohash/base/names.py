@@ -11,11 +11,14 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain, pairwise, zip_longest
 
 from silohash.base.visible import visible
+
+MOST_NAMED = 5
+"""Number of values that a sentence names."""
 
 MOST_SHOWN = 3
 """Number of groups of similar names that a sentence shows."""
@@ -162,6 +165,12 @@ def describe_near(what: str, names: Iterable[str]) -> str:
     shown = "; ".join(" and ".join(f'"{visible(name)}"' for name in group) for group in groups[:MOST_SHOWN])
     more = f"; and {len(groups) - MOST_SHOWN:,} more" if len(groups) > MOST_SHOWN else ""
     return f"These {what} look similar but are different: {shown}{more}. Write them the same way if they mean the same."
+
+
+def listed(values: Sequence[object]) -> str:
+    """Return the first values of a list, and how many more there are."""
+    more = f" and {len(values) - MOST_NAMED:,} more" if len(values) > MOST_NAMED else ""
+    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values[:MOST_NAMED]) + more
 
 
 def _plain(name: str) -> str:

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from silohash.base.errors import DependencyMissing
 
-EXTRAS: Mapping[str, str] = {
-    "torch": "train",
-    "sklearn": "train",
-    "threadpoolctl": "train",
-    "onnx": "train",
-    "onnxscript": "onnx",
+_PACKAGES: Mapping[str, str] = {
+    "train": "torch sklearn threadpoolctl onnx",
+    "onnx": "onnxscript",
     "faiss": "faiss",
     "tensorboard": "tensorboard",
-    "h5py": "matlab",
-    "pillow_heif": "heic",
-    "huggingface_hub": "backbones",
-    "tokenizers": "backbones",
-    "transformers": "backbones",
-    "optuna": "tune",
-    "sqlalchemy": "tune",
-    "argon2": "service",
-    "nats": "service",
-    "cryptography": "service",
-    "fastapi": "service",
-    "prometheus_client": "service",
-    "python_multipart": "service",
-    "uvicorn": "service",
-    "watchfiles": "service",
-    "dp_accounting": "privacy",
-    "nvflare": "training",
-    "tenseal": "encryption",
-    "psycopg": "pgvector",
-    "grpc": "milvus",
-    "pymilvus": "milvus",
+    "matlab": "h5py",
+    "heic": "pillow_heif",
+    "backbones": "huggingface_hub tokenizers transformers",
+    "tune": "optuna sqlalchemy",
+    "service": "argon2 nats cryptography fastapi prometheus_client python_multipart uvicorn watchfiles",
+    "privacy": "dp_accounting",
+    "training": "nvflare",
+    "encryption": "tenseal",
+    "pgvector": "psycopg",
+    "milvus": "grpc pymilvus",
 }
+EXTRAS: Mapping[str, str] = {name: extra for extra, names in _PACKAGES.items() for name in names.split()}
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
 
 
@@ -69,3 +58,15 @@ def missing_package(error: ImportError) -> str | None:
     """Return the optional package that an import did not find, or None if the error has another cause."""
     name = (error.name or "").partition(".")[0]
     return name if isinstance(error, ModuleNotFoundError) and name in EXTRAS else None
+
+
+@contextmanager
+def only_errors(logger: str) -> Iterator[None]:
+    """Let a package's logger report nothing but errors while the block runs."""
+    found = logging.getLogger(logger)
+    level = found.level
+    found.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        found.setLevel(level)

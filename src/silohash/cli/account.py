@@ -45,19 +45,11 @@ def list_(config: Config, as_json: AsJson = False) -> None:
         known, tokens = accounts.all(), accounts.tokens()
     owned = {account.name: [held for held in tokens if held.account == account.name] for account in known}
     if as_json:
-        print_json(
-            {
-                "accounts": [
-                    {
-                        "name": account.name,
-                        "admin": account.admin,
-                        "created": _date(account.created),
-                        "tokens": [_described(held) for held in owned[account.name]],
-                    }
-                    for account in known
-                ]
-            }
-        )
+        their = {name: list(map(_described, some)) for name, some in owned.items()}
+        about = [
+            {"name": a.name, "admin": a.admin, "created": _date(a.created), "tokens": their[a.name]} for a in known
+        ]
+        print_json({"accounts": about})
         return
     for account in known:
         print_result(f"{account.name}{'  administrator' if account.admin else ''}  since {_date(account.created)}")
@@ -111,7 +103,6 @@ def revoke(
 
 
 def _opened(config: Path) -> Accounts:
-    """Return the accounts beside the config of a hub."""
     from silohash.service.accounts import FILE, Accounts
 
     if not config.is_file():

@@ -129,7 +129,6 @@ def reproduce(
 
 
 def _folder(table: PaperTable, out: Path | None, *, data: str, smoke: bool, of_many: bool) -> Path:
-    """Return the folder of a table's study."""
     if out is not None and not of_many:
         return out
     name = "-".join([table.key.replace("/", "-"), *(["open"] * (data == "open")), *(["smoke"] * smoke)])

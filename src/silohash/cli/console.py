@@ -73,10 +73,10 @@ def console(*, err: bool = True) -> Console:
     """Return a rich console on standard error, or on standard output. It prints markup such as ``[red]`` as text."""
     from rich.console import Console
 
-    plain = Console(stderr=err, highlight=False, markup=False, emoji=False)
-    if plain.is_terminal:
-        return plain
-    return Console(stderr=err, highlight=False, markup=False, emoji=False, width=PLAIN_WIDTH)
+    screen = Console(stderr=err, highlight=False, markup=False, emoji=False)
+    if not screen.is_terminal:
+        screen.width = PLAIN_WIDTH
+    return screen
 
 
 def print_table(table: Table) -> None:
@@ -122,8 +122,7 @@ def _plain_lines(table: Table) -> list[str]:
     from rich.measure import Measurement
 
     screen = Console(width=MOST_CELLS, highlight=False, markup=False, emoji=False, color_system=None)
-    width = Measurement.get(screen, screen.options, table).maximum
-    screen = Console(width=max(1, width), highlight=False, markup=False, emoji=False, color_system=None)
+    screen.width = max(1, Measurement.get(screen, screen.options, table).maximum)
     with screen.capture() as captured:
         screen.print(table)
     return [line.rstrip() for line in captured.get().splitlines()]

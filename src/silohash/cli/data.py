@@ -239,7 +239,6 @@ def _findings(found: Inspection) -> dict[str, Any]:
 
 
 def _findings_in_words(found: Inspection) -> list[str]:
-    """Return what was read from the files of a data set, as lines."""
     return [
         f"read as {found.layout}: {len(found.contents):,} items",
         *(f"  {name}: {words}" for name, words in found.contents.notes.items()),

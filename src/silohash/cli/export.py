@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,8 +43,6 @@ def export(
 
         towers = export_onnx(found.model, found.archive, out or found.onnx_folder, run=found.name, name=model)
     if as_json:
-        from dataclasses import asdict
-
         print_json({"towers": [asdict(tower) for tower in towers]})
         return
     for tower in towers:

@@ -52,7 +52,9 @@ class Command(TyperCommand):
             if any(isinstance(each, TyperArgument) for each in self.params) and (
                 taken := _taken_for_option(error, given)
             ):
-                ctx.fail(f"{error.format_message().removesuffix('.')}. {_dash_remedy(ctx.command_path, taken)}")
+                remedy = f'must follow --, after all options: {ctx.command_path} … -- "{visible(taken)}"'
+                message = error.format_message().removesuffix(".")
+                ctx.fail(f"{message}. An argument that begins with a dash {remedy}")
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
@@ -122,16 +124,6 @@ def _taken_for_option(error: Any, args: list[str]) -> str:  # noqa: ANN401  as a
         return next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
     options = error.param.opts if hasattr(error, "param") and error.param is not None else ()
     return next((arg for arg in args if arg[:2] in options and " " in arg), "")
-
-
-def _dash_remedy(command: str, taken: str) -> str:
-    """Return how to give an argument that begins with a dash, and was taken for an option.
-
-    Example:
-        >>> _dash_remedy("silohash search", "-5 degrees")
-        'An argument that begins with a dash must follow --, after all options: silohash search … -- "-5 degrees"'
-    """
-    return f'An argument that begins with a dash must follow --, after all options: {command} … -- "{visible(taken)}"'
 
 
 def _name(argument: TyperArgument) -> str:

@@ -24,7 +24,8 @@ from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson
 from silohash.index import IN_MEMORY, SERVERS
-from silohash.search.hits import CANDIDATES, described
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
+from silohash.search.options import CANDIDATES, described
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,6 +54,12 @@ Find = Annotated[
         metavar="item|image|text", help="What to find: items by the nearer of picture and text, or only one of the two."
     ),
 ]
+Labels = Annotated[list[str] | None, typer.Option(metavar="LABEL", help=f"{described('label')} Repeated: with all.")]
+Where = Annotated[
+    list[str] | None, typer.Option(metavar="CONDITION", help=f"{described('where')} Repeated: all of them.")
+]
+Silos = Annotated[list[str] | None, typer.Option(metavar="SILO", help="Search only this silo. Can be repeated.")]
+Facets = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=f"{described('facets')} Can be repeated.")]
 Backend = Annotated[
     str | None,
     typer.Option(
@@ -199,15 +206,22 @@ def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, appro
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for, in quotation marks.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for; -WORD excludes.")] = None,
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
     vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
+    text_weight: Annotated[float, typer.Option(metavar="W", min=0, max=1, help=ABOUT_WEIGHT)] = TEXT_WEIGHT,
+    region: Annotated[str | None, typer.Option(metavar="L,T,R,B", help=ABOUT_REGION)] = None,
     find: Find = "item",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help=described("k"))] = 10,
     offset: Annotated[int, typer.Option(metavar="N", min=0, help=described("offset"))] = 0,
     radius: Annotated[int | None, typer.Option(metavar="BITS", min=0, help=described("radius_bits"))] = None,
-    label: Annotated[str | None, typer.Option(metavar="LABEL", help=described("label"))] = None,
+    label: Labels = None,
+    where: Where = None,
+    silo: Silos = None,
+    facet: Facets = None,
+    facet_values: Annotated[int, typer.Option(metavar="N", min=1, help=described("facet_values"))] = 10,
+    newest_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=described("newest_by"))] = None,
     engine: Backend = None,
     candidates: Candidates = CANDIDATES,
     deadline: Annotated[
@@ -220,7 +234,9 @@ def search(
     null: Null = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
+    """Search all silos for a text, an image or both, and merge their answers. Exits with 2 if no silo answered.
+
+    With filters only, such as --where 'year>=1900', the items that pass them are listed, newest first.
 
     In a terminal, each hit is a line of a table, followed by the path of its picture if it exists on this machine.
     Elsewhere, each hit is a line of fields separated by tabs: distance, silo, id, caption, labels, path, rank, score.
@@ -234,11 +250,18 @@ def search(
             image=image,
             vector=vector,
             vector_modality=vector_of,
+            text_weight=text_weight,
+            region=region,
             find=find,
             k=k,
             offset=offset,
             radius_bits=radius,
             label=label,
+            where=where or (),
+            silos=silo,
+            facets=facet or (),
+            facet_values=facet_values,
+            newest_by=newest_by,
             candidates=candidates,
             deadline_seconds=deadline,
             bar=bar,
@@ -253,27 +276,24 @@ def search(
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
-        if not hits and hits.answered and (about := _about_filters(label, radius)):
+        if not hits and hits.answered and (about := _about_filters([*(label or ()), *(where or ())], radius)):
             print_status(about)
     _check_answered(hits, print_reasons=as_json)
 
 
-def _about_filters(label: str | None, radius: int | None) -> str:
+def _about_filters(conditions: list[str], radius: int | None) -> str:
     """Return a sentence on the filters of a search without hits; empty if there were none."""
-    limits = [
-        *([] if label is None else [f'with the label "{label}"']),
-        *([] if radius is None else [f"within {radius} bits of the query"]),
-    ]
+    limits = [f"that pass the filters ({', '.join(conditions)})"] if conditions else []
+    limits += [] if radius is None else [f"within {radius} bits of the query"]
     return f"Only items {' and '.join(limits)} were searched." if limits else ""
 
 
 def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
     """Exit with `UNANSWERED` if no silo answered, after printing the reasons if `print_reasons` is set."""
-    if hits.answered or not hits.missing_silos:
-        return
-    if print_reasons:
-        print_notes(hits)
-    raise typer.Exit(UNANSWERED)
+    if hits.missing_silos and not hits.answered:
+        if print_reasons:
+            print_notes(hits)
+        raise typer.Exit(UNANSWERED)
 
 
 def _check_form(forms: dict[str, bool]) -> None:
@@ -339,12 +359,14 @@ def _document(hits: Hits) -> dict[str, Any]:
             }
             for hit, payload in zip(hits, hits.payloads, strict=True)
         ],
+        "facets": hits.facets,
         "nothing_close": hits.nothing_close,
         "ties_at_cut": hits.ties_at_cut,
         "missing_silos": dict(hits.missing_silos),
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
         "unknown_words": list(hits.unknown_words),
+        "excluded_words": list(hits.excluded_words),
         "unread": None if hits.unread is None else asdict(hits.unread),
     }
 

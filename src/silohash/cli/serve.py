@@ -123,14 +123,12 @@ def silo(
     from silohash.service.silo import run_silo
 
     settings = read_config(config, SiloConfig)
-    serve_items = None
     if new_key:
         _make_keys({settings.bus.key: (settings.silo, "")})
         return
     if settings.items is not None or settings.next_run is not None:
         require("watchfiles", "Watching the items folder")
-    if settings.items is not None:
-        serve_items = _items_server(settings.items)
+    serve_items = None if settings.items is None else _items_server(settings.items)
     start_logging(level=DEBUG if verbose else INFO)
     training = nullcontext() if settings.training is None else _training_beside(settings.training, settings.silo)
     with training:

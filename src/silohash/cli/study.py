@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ from silohash.cli.help import SETTING, AsJson
 from silohash.cli.train import SMOKE, seed_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from silohash.study.config import StudyConfig
     from silohash.study.execution import StudyOutcome
@@ -76,22 +75,12 @@ def study(
     configs = [_adapted(load_study(file, overrides), smoke=smoke, processes=processes) for file in files]
     until, outcomes = _until(hours), []
     for file, config, folder in zip(files, configs, _folders(files, out), strict=True):
-        with _naming(file):
-            outcomes.append(
-                run_and_write(
-                    config, folder, only=only or [], smoke=smoke, fresh=fresh, tables_only=tables_only, until=until
-                )
-            )
+        settings = {"smoke": smoke, "fresh": fresh, "tables_only": tables_only}
+        try:
+            outcomes.append(run_and_write(config, folder, only=only or [], until=until, **settings))
+        except UserError as error:
+            raise error.reworded(f"{file}: {error}") from error
     _print_outcomes(outcomes, _folders(files, out), as_json=as_json)
-
-
-@contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Add the name of a study's file to the errors of a block."""
-    try:
-        yield
-    except UserError as error:
-        raise error.reworded(f"{file}: {error}") from error
 
 
 def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> StudyConfig:
@@ -151,14 +140,9 @@ def sweep(
         outcome = run_and_write(config, folder, smoke=smoke, fresh=fresh, until=_until(hours))
     except WrongOverride as error:
         key, _, setting = error.override.partition("=")
-        option = "--set" if key in config.set else "--over"
-        raise error.reworded(f'{option} "{key}={_unquoted(setting)}": {error.reason}') from error
+        option, typed = "--set" if key in config.set else "--over", setting.removeprefix('"').removesuffix('"')
+        raise error.reworded(f'{option} "{key}={typed}": {error.reason}') from error
     _print_outcomes([outcome], [folder], as_json=as_json)
-
-
-def _unquoted(setting: str) -> str:
-    """Return a value as it is typed after ``--set``: a string of TOML without its quotation marks."""
-    return setting[1:-1] if setting.startswith('"') and setting.endswith('"') else setting
 
 
 def _axis(text: str) -> dict[str, Any]:
@@ -226,7 +210,6 @@ def _print_outcomes(outcomes: Sequence[StudyOutcome], folders: Sequence[Path], *
 
 
 def _document(outcome: StudyOutcome, out: Path) -> dict[str, Any]:
-    """Return the JSON document of a study."""
     runs = [
         {
             "choices": dict(run.choices),

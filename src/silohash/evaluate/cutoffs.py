@@ -9,7 +9,7 @@ relevant, and t of its items fall within the cut. Of these t items, h are releva
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -17,16 +17,6 @@ from silohash.evaluate.ties import Counts, Histogram, Precise, TieValues, Values
 
 Denominator: TypeAlias = Literal["retrieved", "min", "first-k-relevant", "all"]
 Gain: TypeAlias = Literal["linear", "exponential"]
-
-
-class Cut(NamedTuple):
-    """The tie group at the cut of one query: b, g, n, r and t of the module's symbols."""
-
-    before: int
-    relevant_before: int
-    items: int
-    relevant: int
-    within: int
 
 
 def hits(counts: Histogram, cutoff: int) -> TieValues:
@@ -94,20 +84,20 @@ def _per_retrieved(counts: Histogram, cutoff: int, sums: tuple[Precise, Precise,
     earlier = [np.where(whole, part, 0).sum(1) for part in sums]
     values = TieValues(*(divided(part, found) for part in earlier))
     for row, column in zip(*np.nonzero(~whole & (groups.within > 0)), strict=True):
-        cut = Cut(*(int(part[row, column]) for part in groups))
+        cut = tuple(int(part[row, column]) for part in groups)
         values.expected[row] = _expected_per_retrieved(counts, cut, earlier[0][row])
         values.best[row], values.worst[row] = _bounds_per_retrieved(counts, cut, earlier[1][row], earlier[2][row])
     return values
 
 
-def _possible_hits(cut: Cut) -> Counts:
-    return np.arange(max(0, cut.within - cut.items + cut.relevant), min(cut.within, cut.relevant) + 1)
+def _possible_hits(items: int, relevant: int, within: int) -> Counts:
+    return np.arange(max(0, within - items + relevant), min(within, relevant) + 1)
 
 
-def _expected_per_retrieved(counts: Histogram, cut: Cut, earlier: np.longdouble) -> float:
+def _expected_per_retrieved(counts: Histogram, cut: tuple[int, ...], earlier: np.longdouble) -> float:
     """Return E[(sum of precisions) / (g + h)]. Given h, the part of the group within the cut is a tie group of t items."""
     before, found, items, relevant, within = cut
-    h = _possible_hits(cut)
+    h = _possible_hits(items, relevant, within)
     odds = np.log((relevant - h[:-1]) * (within - h[:-1]) / ((h[:-1] + 1) * (items - relevant - within + h[:-1] + 1.0)))
     logarithm = np.concatenate([[0.0], np.cumsum(odds)])
     # The probabilities are ratios of binomials that overflow, so only their logarithms are added up.
@@ -119,11 +109,11 @@ def _expected_per_retrieved(counts: Histogram, cut: Cut, earlier: np.longdouble)
 
 
 def _bounds_per_retrieved(
-    counts: Histogram, cut: Cut, best_earlier: np.longdouble, worst_earlier: np.longdouble
+    counts: Histogram, cut: tuple[int, ...], best_earlier: np.longdouble, worst_earlier: np.longdouble
 ) -> tuple[float, float]:
     """Return the highest and lowest value over all h, with the h relevant items first or last within the cut."""
-    before, found, _, _, within = cut
-    h, harmonic = _possible_hits(cut), counts.harmonic
+    before, found, items, relevant, within = cut
+    h, harmonic = _possible_hits(items, relevant, within), counts.harmonic
     first = h + (found - before) * (harmonic[before + h] - harmonic[before])
     start = before + within - h
     last = h + (found - start) * (harmonic[before + within] - harmonic[start])

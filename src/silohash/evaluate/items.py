@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from silohash.base.errors import LengthsDiffer, MissingContent
 from silohash.base.types import Rows
 from silohash.evaluate import kernels
-from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
+from silohash.evaluate.relevance import Packed, Pairs, Relevance, Words, marked_gains, to_words, without_left_out
 from silohash.evaluate.scores import Scores, score_gains, score_histogram
 from silohash.evaluate.ties import Histogram, check_sizes, corrected, histogram, ranked_gains
 
@@ -33,7 +34,7 @@ class ItemCodes:
         array([[1, 1]])
     """
 
-    sides: tuple[npt.NDArray[np.generic], ...]
+    sides: tuple[Packed, ...]
     held: tuple[npt.NDArray[np.bool_], ...]
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class ItemCodes:
         """Return the codes of all sides as 64-bit words, ``(S, N, W)``."""
         return np.stack([to_words(words, bits) for words in self.sides])
 
-    def distances(self, query_words: npt.NDArray[np.generic], bits: int) -> Distances:
+    def distances(self, query_words: Packed, bits: int) -> Distances:
         """Return the distances in bits between queries ``(Q, W)`` and items, ``(Q, N)`` int64."""
         return _nearest(to_words(query_words, bits)[:, None], self.words(bits)[:, None], np.stack(self.held)[:, None])
 
@@ -65,13 +66,12 @@ def _nearest(queries: Words, sides: Words, held: npt.NDArray[np.bool_]) -> Dista
     return np.asarray(np.where(held, apart, np.iinfo(np.int64).max).min(0))
 
 
+Database: TypeAlias = Packed | ItemCodes | Scores
+"""What queries search: items with one code or several, or the scores of the queries with items."""
+
+
 def counts_by_distance(
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes | Scores,
-    relevance: Relevance | Pairs,
-    bits: int,
-    *,
-    graded: bool = False,
+    query_words: Packed, database: Database, relevance: Relevance | Pairs, bits: int, *, graded: bool = False
 ) -> Histogram:
     """Count the items at each distance from each query, with one code per item or with several, or by their scores.
 
@@ -85,10 +85,7 @@ def counts_by_distance(
 
 
 def gains_by_distance(
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes | Scores,
-    relevance: Relevance | Pairs,
-    bits: int,
+    query_words: Packed, database: Database, relevance: Relevance | Pairs, bits: int
 ) -> Callable[[Rows], npt.NDArray[np.uint16]]:
     """Return a function that ranks the items for some queries.
 
@@ -103,12 +100,7 @@ def gains_by_distance(
 
 
 def item_histogram(
-    query_words: npt.NDArray[np.generic],
-    items: ItemCodes,
-    relevance: Relevance | Pairs,
-    bits: int,
-    *,
-    graded: bool = False,
+    query_words: Packed, items: ItemCodes, relevance: Relevance | Pairs, bits: int, *, graded: bool = False
 ) -> Histogram:
     """Count the items at each distance from each query. See `ties.histogram`.
 
@@ -130,7 +122,7 @@ def item_histogram(
 
 
 def item_gains(
-    query_words: npt.NDArray[np.generic], items: ItemCodes, relevance: Relevance | Pairs, bits: int, rows: Rows
+    query_words: Packed, items: ItemCodes, relevance: Relevance | Pairs, bits: int, rows: Rows
 ) -> npt.NDArray[np.uint16]:
     """Return the relevance of the items to some queries, ``(n, N)``, in the order of distance. See `ties.ranked_gains`."""
     order = np.argsort(items.distances(query_words[rows], bits), axis=1, kind="stable")

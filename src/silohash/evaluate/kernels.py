@@ -25,6 +25,7 @@ from silohash.index.compiling import provide_cache
 provide_cache()
 
 Words = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -159,7 +160,7 @@ def _fold_row(row: npt.NDArray[np.uint16], columns: npt.NDArray[np.uint16]) -> i
 
 
 @compiled
-def _fold(table: npt.NDArray[np.uint16], values: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> None:
+def _fold(table: npt.NDArray[np.uint16], values: Counts, counts: Counts) -> None:
     """Add the counts of the pair table to the counts of single bytes and clear it; `values` are the bytes that can occur."""
     columns = np.zeros(values[-1] + 1, np.uint16)
     for value in values:
@@ -229,11 +230,11 @@ def count_bytes(
     planes: Words,
     flips: Words,
     label_planes: Words,
-    query_labels: npt.NDArray[np.int64],
+    query_labels: Counts,
     level: int,
     graded: bool,
-    values: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
+    values: Counts,
+    counts: Counts,
 ) -> None:
     """Count the bytes that encode the distances of the items from each query.
 
@@ -316,11 +317,7 @@ def bit_planes(words: Words, planes: Words) -> None:
 
 @compiled
 def order_gains(
-    query_words: Words,
-    database_words: Words,
-    bits: int,
-    gains: npt.NDArray[np.uint16],
-    out: npt.NDArray[np.uint16],
+    query_words: Words, database_words: Words, bits: int, gains: npt.NDArray[np.uint16], out: npt.NDArray[np.uint16]
 ) -> None:
     """Write the gains ``(B, N)`` of each query to ``out``, sorted by distance.
 
@@ -343,12 +340,7 @@ def order_gains(
 
 @compiled
 def count_nearest(
-    queries: Words,
-    sides: Words,
-    held: npt.NDArray[np.bool_],
-    query_labels: Words,
-    labels: Words,
-    counts: npt.NDArray[np.int64],
+    queries: Words, sides: Words, held: npt.NDArray[np.bool_], query_labels: Words, labels: Words, counts: Counts
 ) -> None:
     """Add the numbers of items at each distance from each query, by shared labels, to counts ``(Q, bits + 1, levels)``.
 

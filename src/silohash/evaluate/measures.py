@@ -16,9 +16,9 @@ from silohash.base.registry import suggestion
 from silohash.base.types import Rows
 from silohash.evaluate import MEASURES, ranked
 from silohash.evaluate.cutoffs import Denominator, Gain
-from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
+from silohash.evaluate.items import Database, ItemCodes, counts_by_distance, gains_by_distance
 from silohash.evaluate.kinds import MeasureKind, cutoff_of, kind_of
-from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.relevance import Packed, Pairs, Relevance
 from silohash.evaluate.scores import Scores
 from silohash.evaluate.ties import Histogram, TieValues, Values
 
@@ -28,7 +28,6 @@ Empty: TypeAlias = Literal["zero", "skip"]
 
 RANKED_BYTES = 1 << 26
 """Memory limit for the ranked items of a block of queries."""
-
 
 PAIR_MEASURES = ("R@1[by=pairs]", "R@5[by=pairs]", "R@10[by=pairs]", "MedR[by=pairs]")
 """The measures of a run whose archive does not have labels."""
@@ -108,7 +107,6 @@ class Measure:
         return kind_of(self.name)
 
     def _options(self) -> list[str]:
-        """Return the options that this measure has."""
         folds = ["folds"] if self.by == "pairs" else []
         tied = [] if self.radius_bits is not None else ["ties"]
         return [*self.kind.conventions(self), "by", *folds, *tied, "empty"]
@@ -264,11 +262,7 @@ def by_scores(measure: str) -> bool:
 
 
 def evaluate_all(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes | Scores,
-    relevance: Relevance | Pairs,
-    bits: int,
+    measures: Sequence[Measure], query_words: Packed, database: Database, relevance: Relevance | Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task. The codes are compared once.
 
@@ -335,11 +329,7 @@ def _by_index(
 
 
 def evaluate_in_folds(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes | Scores,
-    relevance: Relevance | Pairs,
-    bits: int,
+    measures: Sequence[Measure], query_words: Packed, database: Database, relevance: Relevance | Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task, some of them over parts of the pictures.
 
@@ -359,11 +349,7 @@ def evaluate_in_folds(
 
 
 def _over_parts(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | Scores,
-    pairs: Pairs,
-    bits: int,
+    measures: Sequence[Measure], query_words: Packed, database: Packed | Scores, pairs: Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
     """Return the values of measures with the same number of folds."""
     parts = folds_of(pairs, measures[0].folds)
@@ -411,14 +397,10 @@ def _among(pairs: Pairs, queries: Rows, items: Rows) -> Pairs:
 
 def _joined(parts: Sequence[PerQuery], order: Rows) -> PerQuery:
     """Return the values of all parts in the order of the queries. The prior is the mean, weighted by the queries."""
-    value, best, worst, counted = (
-        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("value", "best", "worst", "counted")
-    )
+    names = ("value", "best", "worst", "counted")
+    columns = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in names}
     return PerQuery(
-        value=value,
-        best=best,
-        worst=worst,
-        counted=counted,
+        **columns,
         queries_without_relevant=sum(part.queries_without_relevant for part in parts),
         prior=float(np.average([part.prior for part in parts], weights=[len(part.value) for part in parts])),
         are_ranks=parts[0].are_ranks,

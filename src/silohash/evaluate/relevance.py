@@ -11,13 +11,16 @@ import numpy.typing as npt
 from silohash.base.errors import BitsDiffer, LengthsDiffer, OutOfRange, RepeatedValue, WrongShape
 from silohash.base.types import Rows
 
+Packed = npt.NDArray[np.generic]
+"""Packed codes ``(n, W)`` of an unsigned type."""
+
 Words = npt.NDArray[np.uint64]
 MAX_SHARED_LABELS = 255
 LEFT_OUT = np.uint16(65535)
 """Value that marks an item that a ranking leaves out, in place of its relevance."""
 
 
-def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
+def to_words(packed: Packed, bits: int) -> Words:
     """Return packed codes ``(N, W)`` of an unsigned type as 64-bit words, ``(N, ceil(bits / 64))`` uint64.
 
     The order of the bits is little-endian, and those beyond the length of the codes are zero.
@@ -161,12 +164,7 @@ class Relevance:
         Raises:
             UserError: If it exceeds 255.
         """
-        most = int(
-            min(
-                np.bitwise_count(self.query_words).sum(1).max(initial=0),
-                np.bitwise_count(self.database_words).sum(1).max(initial=0),
-            )
-        )
+        most = min(int(np.bitwise_count(w).sum(1).max(initial=0)) for w in (self.query_words, self.database_words))
         if most > MAX_SHARED_LABELS:
             raise OutOfRange(
                 f"Items share up to {most} labels, and at most {MAX_SHARED_LABELS} can be graded. Ignore some labels."

@@ -27,7 +27,7 @@ from silohash.base.cores import available_cores
 from silohash.base.errors import LengthsDiffer, NothingUsable
 from silohash.base.types import Rows
 from silohash.evaluate import kernels
-from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
+from silohash.evaluate.relevance import Packed, Pairs, Relevance, Words, marked_gains, to_words, without_left_out
 
 Counts = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -134,8 +134,8 @@ class Histogram:
 
 
 def histogram(
-    query_words: npt.NDArray[np.generic],
-    database_words: npt.NDArray[np.generic],
+    query_words: Packed,
+    database_words: Packed,
     relevance: Relevance | Pairs,
     bits: int,
     *,

@@ -20,6 +20,9 @@ from silohash.data.archive import Column
 if TYPE_CHECKING:
     from PIL import Image
 
+Featurizers: TypeAlias = "Mapping[Modality, Featurizer]"
+"""One featurizer per modality."""
+
 Value: TypeAlias = "str | Image.Image | np.ndarray"
 """One query: a text, a picture, or a precomputed feature vector."""
 
@@ -39,25 +42,20 @@ class Featurizer(Protocol):
     @property
     def kind(self) -> str:
         """The name of the featurizer in the table of `silohash.features`."""
-        ...
 
     @property
     def modality(self) -> Modality:
         """The modality of the inputs."""
-        ...
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one item's array."""
-        ...
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Return sums over the rows. `add_statistics` turns those of disjoint sets of rows into those of their union."""
-        ...
 
     def fitted(self, summed: Arrays) -> Featurizer:
         """Return a featurizer fitted on the added sums of all silos."""
-        ...
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[Any]:
         """Return the rows as ``(n, *shape)``, float32, or uint8 for pixels.
@@ -65,7 +63,6 @@ class Featurizer(Protocol):
         Raises:
             UserError: If the column is not of the kind that the featurizer was made for, or an item cannot be read.
         """
-        ...
 
     def encode_one(self, value: Value) -> npt.NDArray[Any]:
         """Return one query as ``(1, *shape)``, computed by the same code as `transform`.
@@ -73,16 +70,13 @@ class Featurizer(Protocol):
         Raises:
             UserError: If the featurizer does not support this kind of query.
         """
-        ...
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the named arrays and the JSON value from which `from_state` restores the featurizer."""
-        ...
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Featurizer:
         """Return the featurizer with a given state. Its outputs are bitwise equal to those of the original."""
-        ...
 
 
 def lacking(kind: str, modality: Modality, needed: str) -> UserError:

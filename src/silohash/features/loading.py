@@ -66,8 +66,7 @@ def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], 
     done = 0
     bar: Progress | None = None
 
-    def advance(count: int) -> None:
-        """Add completed items, and report progress if it is due."""
+    def _advance(count: int) -> None:
         nonlocal bar, done, last
         done += count
         now = time.monotonic()
@@ -82,7 +81,7 @@ def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], 
             notify(f"{what}: {done:,} of {total:,}")
 
     try:
-        yield advance
+        yield _advance
     finally:
         if bar is not None:
             bar.stop()

@@ -122,11 +122,8 @@ class _SentenceConfig:
 
 
 def _sentence_pooling(path: Path) -> Literal["cls", "mean"]:
-    modes = [
-        name
-        for name, value in read_json(path, dict[str, Any], remedy=COPY_AGAIN).items()
-        if name.startswith("pooling_mode_") and value is True
-    ]
+    config = read_json(path, dict[str, Any], remedy=COPY_AGAIN)
+    modes = [name for name, value in config.items() if name.startswith("pooling_mode_") and value is True]
     if len(modes) != 1 or modes[0] not in SENTENCE_POOLING:
         raise UnsupportedNetwork(
             f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling."

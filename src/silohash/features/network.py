@@ -236,8 +236,7 @@ class NetworkFeatures:
         whole("[features] batch", options["batch"], 1)
         check_switches(options, "half", "draft")
         choose_device(options["device"], f"features.{modality}.device")
-        settings = {n: value for n, value in options.items() if n not in cls.options}
-        source = Source(kind, modality, settings)
+        source = Source(kind, modality, {n: value for n, value in options.items() if n not in cls.options})
         network = source.network()
         given = _standardizer(network, whiten=is_whitened(modality, options))
         return cls._over(source, network.key, given, options)
@@ -347,9 +346,8 @@ class NetworkFeatures:
         if not isinstance(column, Pictures):
             lacking = sorted(lacking, key=lambda place: len(str(texts_of(column)[rows[place]])))
         groups = [lacking[start : start + self.batch] for start in range(0, len(lacking), self.batch)]
-        batches = prefetched(
-            groups, self._prepare(network, column, rows, device), threads=loader_threads(), ahead=loader_threads() + 2
-        )
+        prepare, threads = self._prepare(network, column, rows, device), loader_threads()
+        batches = prefetched(groups, prepare, threads=threads, ahead=threads + 2)
         try:
             with progress(what, len(lacking), self.vectors.notify) as advance:
                 for group, batch in zip(groups, batches, strict=True):
@@ -363,16 +361,14 @@ class NetworkFeatures:
         """Return the function that the threads apply to each group of positions."""
         pixels = network.smallest_pixels if self.draft else 0
 
-        def value(row: int) -> Value:
-            """Return one item of the column."""
+        def _value(row: int) -> Value:
             return _decoded(column, row, pixels) if isinstance(column, Pictures) else str(texts_of(column)[row])
 
-        def prepare(places: list[int]) -> Arrays:
-            """Decode and prepare one group, one value at a time."""
-            batch = network.prepare(value(int(rows[place])) for place in places)
+        def _prepared(places: list[int]) -> Arrays:
+            batch = network.prepare(_value(int(rows[place])) for place in places)
             return pinned(batch) if device.startswith("cuda") else batch
 
-        return prepare
+        return _prepared
 
 
 def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVectors:

@@ -109,7 +109,9 @@ def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
     Raises:
         UserError: If it is not supported.
     """
-    _refuse_unsupported(value, where)
+    for name, setting in value.items():
+        if setting and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
+            raise UnsupportedNetwork(f"{where} requires {name}, which is not supported. Choose another model.")
     resize, crop = _sizes(value, where)
     if len(crop or resize) != 2:
         raise UnsupportedNetwork(
@@ -126,12 +128,6 @@ def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
     )
 
 
-def _refuse_unsupported(value: Mapping[str, Any], where: Path) -> None:
-    for name, setting in value.items():
-        if setting and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
-            raise UnsupportedNetwork(f"{where} requires {name}, which is not supported. Choose another model.")
-
-
 def _sizes(value: Mapping[str, Any], where: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the size after resizing and the size of the crop, see `PicturePreparation`."""
     cropped = bool(value.get("do_center_crop"))
@@ -139,7 +135,8 @@ def _sizes(value: Mapping[str, Any], where: Path) -> tuple[tuple[int, ...], tupl
     convnext = kind.startswith("ConvNext")
     resize = _resize(value, where, shorter=convnext or cropped)
     if convnext and len(resize) == 1:
-        return _convnext(resize[0], float(value.get("crop_pct") or 224 / 256))
+        side, share = resize[0], float(value.get("crop_pct") or 224 / 256)
+        return ((side, side), ()) if side >= WHOLE_FROM_PIXELS else ((int(side / share),), (side, side))
     return resize, _pair(value.get("crop_size")) if cropped else ()
 
 
@@ -163,12 +160,6 @@ def _pair(size: object) -> tuple[int, ...]:
     if isinstance(size, Mapping) and set(size) == {"height", "width"}:
         return (int(size["height"]), int(size["width"]))
     return ()
-
-
-def _convnext(side: int, share: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if side >= WHOLE_FROM_PIXELS:
-        return (side, side), ()
-    return (int(side / share),), (side, side)
 
 
 def _channels(value: Any) -> tuple[float, ...]:  # noqa: ANN401  a number or a list of them

@@ -32,7 +32,6 @@ class Unread:
     unit: str
 
     def __str__(self) -> str:
-        """Return a sentence that names the end."""
         shown = self.text if len(self.text) <= MOST_SHOWN else f"{self.text[:MOST_SHOWN]}…"
         read = f"the {self.limit} {self.unit} that the text model reads"
         return f"The query is longer than {read}. Its end was not read: “{shown}”"
@@ -50,7 +49,6 @@ class _Reader(Protocol):
 
     def unread(self, texts: Sequence[str]) -> list[str]:
         """Return the end of each text that is not read, or an empty string."""
-        ...
 
 
 def truncation_remark(archive: Archive, featurizers: Mapping[Modality, Featurizer]) -> str:

@@ -100,7 +100,6 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
 
 
 def _places(folder: Path, padding: int) -> int:
-    """Return the number of pieces for which a model has positions."""
     whole = read_json(folder / "config.json", dict[str, Any], remedy=COPY_AGAIN)
     with reading(folder / "config.json", remedy=COPY_AGAIN):
         config = whole.get("text_config") or whole

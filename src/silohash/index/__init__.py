@@ -12,17 +12,11 @@ from silohash.base.registry import Registry
 IN_MEMORY = Registry(
     family="index backend",
     group="silohash.index.memory",
-    table={
-        "flat": "silohash.index.flat:FlatIndex",
-        "faiss": "silohash.index.faiss:FaissIndex",
-    },
+    table={"flat": "silohash.index.flat:FlatIndex", "faiss": "silohash.index.faiss:FaissIndex"},
 )
 
 SERVERS = Registry(
     family="index backend",
     group="silohash.index.servers",
-    table={
-        "pgvector": "silohash.index.pgvector:PgvectorIndex",
-        "milvus": "silohash.index.milvus:MilvusIndex",
-    },
+    table={"pgvector": "silohash.index.pgvector:PgvectorIndex", "milvus": "silohash.index.milvus:MilvusIndex"},
 )

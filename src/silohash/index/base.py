@@ -27,7 +27,11 @@ FORMAT_VERSION = 3
 
 FIELDS = ("caption", "labels", "preview", "file")
 """The fields of an item that an index can store with its codes, and that a silo can release in addition to the item's id and
-distance. ``file`` is the name of its picture file within the silo's archive."""
+distance. ``file`` is the name of its picture file within the silo's archive. Further columns of the archive are stored and
+released by their names."""
+
+MOST_COLUMNS = 32
+"""Most further columns of the archive that a silo releases."""
 
 Keys: TypeAlias = npt.NDArray[np.int64]
 """Keys of items, ``(n,)``, at least 0. An index identifies each item by its key."""

@@ -227,7 +227,6 @@ class Codes:
 
 
 def _names(ids: npt.NDArray[Any] | list[Any]) -> npt.NDArray[np.str_]:
-    """Return ids as an array of strings, ``(N,)``."""
     if isinstance(ids, list) and all(isinstance(name, str) for name in ids):
         return np.array(ids, np.str_)
     if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "U":

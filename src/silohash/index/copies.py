@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from silohash.base.errors import CopyMissing, IndexDiffers, NotIndexed, UserError
 from silohash.base.files import read_json, write_json
@@ -42,7 +42,7 @@ Backend: TypeAlias = str | IndexConfig
 MOVE_AGAIN = "Remove it, and run silohash index move again."
 
 
-class Copy(BaseModel):
+class Copy(BaseModel, frozen=True):
     """The record of a copy.
 
     Attributes:
@@ -51,17 +51,13 @@ class Copy(BaseModel):
         version: `Store.version` of the index file whose items the copy holds; None until all of them were copied.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     collection: str
     approximate: bool = False
     version: tuple[int, int, int] | None = None
 
 
-class Created(BaseModel):
+class Created(BaseModel, frozen=True):
     """A copy that was created, and how to reach its server."""
-
-    model_config = ConfigDict(frozen=True)
 
     collection: str
     server: IndexConfig
@@ -290,14 +286,7 @@ def _write_copy(store: Store, config: IndexConfig, copy: Copy) -> None:
 
 @dataclass(frozen=True)
 class Moved:
-    """An index that was moved.
-
-    Attributes:
-        silo: Name of the silo.
-        modality: Modality of the codes.
-        count: Number of items.
-        digest: Digest of their keys and codes, which is the same in the index file and in the new backend.
-    """
+    """An index that was moved. The digest of its keys and codes is the same in the index file and in the new backend."""
 
     silo: str
     modality: Modality

@@ -36,6 +36,7 @@ from silohash.base.sqlite_files import (
     explaining_database_errors,
     primary_code,
     signature,
+    transaction,
 )
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, Magnitudes, byte_count
@@ -158,19 +159,16 @@ class Database:
     def change(self) -> Iterator[Head]:
         """Run a write transaction, which is applied as a whole or not at all. Yield the head before the change."""
         with self.explained():
-            # The lock is taken before the head is read, so that no other program can change the head in between.
-            self.connection.execute("BEGIN IMMEDIATE")
             try:
-                before = self.head = self._read_head()
-                yield before
-                write_head(self.connection, self.head)
-                self.connection.execute("COMMIT")
-                self._changes += 1
+                # The lock is taken before the head is read, so that no other program can change the head in between.
+                with transaction(self.connection):
+                    before = self.head = self._read_head()
+                    yield before
+                    write_head(self.connection, self.head)
             except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
                 self.head = self._read_head()
                 raise
+            self._changes += 1
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -241,10 +239,7 @@ class Database:
         self.head = replace(self.head, entries=entry)
 
     def digests(self) -> tuple[Keys, Digests]:
-        """Return the keys of items whose digests are stored, in ascending order, and the digests.
-
-        Items that were removed may be among them.
-        """
+        """Return the keys of items and their stored digests. See `Store.digests`."""
         keys, digests = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for _, run, content in self._stored("digests", DIGEST_BYTES):
             if content is not None:
@@ -253,9 +248,7 @@ class Database:
         return np.concatenate(keys), np.concatenate(digests)
 
     def magnitudes(self, after_entry: int = 0) -> tuple[Keys, Magnitudes]:
-        """Return the keys of items whose magnitudes are stored, in ascending order, and the magnitudes, ``(n, bits)``.
-
-        Items that were removed may be among them. Those of the entries up to ``after_entry`` are left out.
+        """Return the keys of items and their stored magnitudes, ``(n, bits)``. See `Store.magnitudes`.
 
         Raises:
             UserError: If some of them are damaged.

@@ -113,7 +113,6 @@ class FaissIndex(Index):
         return parameters(sel=faiss.IDSelectorBatch(chosen)), len(chosen)
 
     def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[Keys, Distances]:
-        """Return the ordered keys and distances of all items within a radius of one query."""
         # faiss leaves out the items at the radius itself.
         _, distances, keys = self._index.range_search(query, radius_bits + 1, params=selector)
         return ordered(keys, distances)

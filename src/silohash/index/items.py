@@ -20,13 +20,12 @@ import numpy.typing as npt
 from silohash.base.errors import InvalidName, LengthsDiffer, RepeatedValue, UnknownItem, UserError, WrongType
 from silohash.base.names import tidy
 from silohash.base.sqlite_files import damaged
-from silohash.index.base import Keys, positions
+from silohash.index.base import FIELDS, Keys, positions
 from silohash.index.database import ENTRY_ROWS, Database, checksum_of, row_checksum
 
 PREVIEWS = (
     "CREATE TABLE IF NOT EXISTS previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
-
 
 Row: TypeAlias = tuple[int, str, str | None]
 """Key, id and payload of an item."""
@@ -100,6 +99,16 @@ class KeptRows:
         joined = {label: np.concatenate(keys) for label, keys in found.items()}
         kept = {label: keys[positions(live, keys)[1]] for label, keys in joined.items()}
         return {label: keys for label, keys in kept.items() if len(keys)}
+
+    def values(self, name: str, after: int) -> Iterator[tuple[int, str]]:
+        """Yield the key and the value of each item with a higher key and a value in a column, see `value_of`."""
+        for part in self._parts:
+            if not len(part.keys) or part.keys[-1] <= after:
+                continue
+            texts = (part.content[middle:end] for _, middle, end in part.bounds.tolist())
+            for key, payload in zip(part.keys.tolist(), json.loads(b"[" + b",".join(texts) + b"]"), strict=True):
+                if key > after and (value := value_of(payload, name)):
+                    yield key, value
 
     def changed(self, rows: Iterable[Row], live: Keys, most_bytes: int) -> KeptRows | None:
         """Return the rows after a change of the index; None if they take more than ``most_bytes``.
@@ -300,6 +309,16 @@ class ItemRows:
                 found.setdefault(label, []).append(key)
         return {label: np.array(keys, np.int64) for label, keys in found.items()}
 
+    def values(self, name: str, after: int) -> Iterator[tuple[int, str]]:
+        """Yield the key and the value of each item with a higher key and a value in a column, see `value_of`.
+
+        Raises:
+            UserError: If a row is damaged.
+        """
+        for key, _, text in self.after(after):
+            if value := value_of(json.loads(text or "{}"), name):
+                yield key, value
+
     def after(self, key: int) -> Iterator[Row]:
         """Yield the key, id and payload of each item with a higher key, in the order of the keys.
 
@@ -346,10 +365,7 @@ class ItemRows:
 
 
 def check_items(
-    count: int,
-    ids: Sequence[str] | None,
-    payloads: Sequence[str] | None,
-    previews: Sequence[bytes | None] | None,
+    count: int, ids: Sequence[str] | None, payloads: Sequence[str] | None, previews: Sequence[bytes | None] | None
 ) -> None:
     """Check the ids, payloads and previews of ``count`` new items.
 
@@ -382,10 +398,14 @@ _as_compared = lru_cache(maxsize=1 << 16)(tidy)
 
 
 def _labels(text: str | None) -> Iterable[str]:
-    """Return the labels that a payload holds, each once."""
     if not text or '"labels"' not in text:
         return ()
     return dict.fromkeys(map(_as_compared, json.loads(text).get("labels", ())))
+
+
+def value_of(payload: Mapping[str, Any], name: str) -> str:
+    """Return the value of an item in a field of its payload or in a further column of the archive; empty without one."""
+    return str((payload if name in FIELDS else payload.get("columns", {})).get(name) or "")
 
 
 def _is_object(text: str) -> bool:

@@ -201,19 +201,12 @@ def _admit(
 
 @njit(cache=True, nogil=True)
 def _collect(
-    first: int,
-    count: int,
-    cut: int,
-    alive: Alive,
-    distances: Buffer,
-    kept: int,
-    found: Numbers,
-    found_distances: Numbers,
+    first: int, count: int, cut: int, alive: Alive, distances: Buffer, kept: int, found: Numbers, measured: Numbers
 ) -> Any:  # noqa: ANN401  a number
     """Write the items of a block that lie within the cut behind ``kept`` others, and return the number of all."""
     for place in range(min(len(distances), count - first)):
         if distances[place] <= cut and (alive is None or alive[first + place] != 0):
-            found[kept], found_distances[kept] = first + place, distances[place]
+            found[kept], measured[kept] = first + place, distances[place]
             kept += 1
     return kept
 

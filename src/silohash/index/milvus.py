@@ -204,14 +204,15 @@ class MilvusIndex(ServerIndex):
         ]
 
     def _count(self, part: Range = ALL) -> int:
-        [row] = self._client.query(
-            self._name,
-            filter="" if part == ALL else _condition(part),
-            output_fields=["count(*)"],
-            consistency_level=self._consistency,
-            timeout=seconds_left(CHANGE_SECONDS),
-        )
+        condition = "" if part == ALL else _condition(part)
+        [row] = self._query(condition, ["count(*)"], timeout=seconds_left(CHANGE_SECONDS))
         return int(row["count(*)"])
+
+    def _query(self, condition: str, fields: list[str], **limits: float) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._client.query(
+            self._name, filter=condition, output_fields=fields, consistency_level=self._consistency, **limits
+        )
+        return found
 
     def _ranges(self, part: Range, count: int) -> Iterator[Range]:
         """Divide a range of keys with ``count`` items into ranges with fewer than `MOST_ROWS` items, in ascending order."""
@@ -234,14 +235,7 @@ class MilvusIndex(ServerIndex):
 
     def _rows(self, condition: str, fields: list[str]) -> tuple[Keys, list[bytes]]:
         """Return the keys of the items that meet a condition, in ascending order, and their codes if they are requested."""
-        rows = self._client.query(
-            self._name,
-            filter=condition,
-            output_fields=fields,
-            limit=MOST_ROWS,
-            consistency_level=self._consistency,
-            timeout=CHANGE_SECONDS,
-        )
+        rows = self._query(condition, fields, limit=MOST_ROWS, timeout=CHANGE_SECONDS)
         by_key = sorted(rows, key=lambda row: int(row["key"]))
         keys = np.array([row["key"] for row in by_key], np.int64)
         return keys, [_code_of(row["code"]) for row in by_key] if "code" in fields else []

@@ -124,12 +124,8 @@ class PgvectorIndex(ServerIndex):
         """Build the approximate index if there is one, and update the server's statistics."""
         with self._connected(None) as connection:
             if not self.exact:
-                index = sql.Identifier(f"{self._name}_hnsw")
-                connection.execute(
-                    sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw (code bit_hamming_ops)").format(
-                        index, self._table
-                    )
-                )
+                creation = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw (code bit_hamming_ops)")
+                connection.execute(creation.format(sql.Identifier(f"{self._name}_hnsw"), self._table))
             connection.execute(self._sql("ANALYZE {}"))
 
     def _create(self, connection: psycopg.Connection[Any]) -> None:
@@ -309,16 +305,8 @@ def _freed_after(connection: psycopg.Connection[Any], seconds: float | None) -> 
 
 def _row_type(code_bytes: int) -> np.dtype[Any]:
     """Return the form of a row of ``COPY``: a count of fields, then each field after its number of bytes."""
-    return np.dtype(
-        [
-            ("fields", ">i2"),
-            ("key_bytes", ">i4"),
-            ("key", ">i8"),
-            ("code_bytes", ">i4"),
-            ("bits", ">i4"),
-            ("code", "u1", (code_bytes,)),
-        ]
-    )
+    names = ["fields", "key_bytes", "key", "code_bytes", "bits", "code"]
+    return np.dtype({"names": names, "formats": [">i2", ">i4", ">i8", ">i4", ">i4", ("u1", (code_bytes,))]})
 
 
 def _read(data: bytearray, start: int, count: int, row: np.dtype[Any]) -> tuple[Keys, CodeBytes]:
@@ -341,7 +329,6 @@ def _filter(chosen: Keys | None, condition: LiteralString = "") -> tuple[Literal
 
 
 def _number(cursor: psycopg.Cursor[Any]) -> int:
-    """Return the only value of a result."""
     row = cursor.fetchone()
     return 0 if row is None else int(row[0])
 

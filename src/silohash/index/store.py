@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,9 +85,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __len__(self) -> int:
@@ -293,12 +290,8 @@ class Store:
         Raises:
             UserError: If a key does not exist.
         """
-        if self._database.head.named:
-            with self._database.explained():
-                rows = self._rows.read(keys)
-        else:
-            with self._database.reading():
-                rows = self._rows.read(keys)
+        with self._database.explained() if self._database.head.named else self._database.reading():
+            rows = self._rows.read(keys)
         # Parsing all payloads at once is faster than one after the other.
         payloads = json.loads(f"[{','.join(text or '{}' for _, text in rows)}]")
         return [(name, payload) for (name, _), payload in zip(rows, payloads, strict=True)]
@@ -336,6 +329,11 @@ class Store:
         """Return the keys of the items with each label that payloads hold, in ascending order."""
         with self._database.reading():
             return self._rows.label_keys()
+
+    def values(self, name: str, after: int) -> list[tuple[int, str]]:
+        """Return the key and the value of each item with a higher key and a value in a field or a further column."""
+        with self._database.reading():
+            return list(self._rows.values(name, after))
 
     def keys_with(self, term: str, fields: Collection[str]) -> Keys:
         """Return the keys of items with a term in their id or in one of some fields. Removed items may be among them."""

@@ -103,7 +103,6 @@ OF_QUERIES = " of the items of the split query"
 LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
 
-
 Key = tuple[Evaluation, Task, str]
 """Evaluation, task and measure."""
 
@@ -400,7 +399,6 @@ class Evaluator:
         )
 
     def _round_by(self) -> str:
-        """Return how the round was chosen."""
         if not self.run.config.evaluate.validation:
             return "last"
         records = self.run.rounds()

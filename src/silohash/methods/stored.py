@@ -39,24 +39,19 @@ class StoredArrays(Mapping[str, np.ndarray]):
         self._places = places
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Read an array."""
         place = self._places[name]
         return self.part(name, 0, math.prod(place.shape)).reshape(place.shape)
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
         """Read the values from position ``start`` to before ``stop`` of a flattened array."""
         array = np.empty(stop - start, self._places[name].dtype)
-        self._read(name, start, array)
+        self.read_into(name, array, start)
         return array
 
-    def read_into(self, name: str, array: np.ndarray) -> None:
-        """Read an array into another one of the same shape and type, whose memory is contiguous."""
-        self._read(name, 0, array.reshape(-1))
-
-    def _read(self, name: str, start: int, array: np.ndarray) -> None:
-        """Fill a flat array with the values from position ``start`` of a flattened stored array."""
+    def read_into(self, name: str, array: np.ndarray, start: int = 0) -> None:
+        """Fill an array, whose memory is contiguous, with the values from position ``start`` of a flattened stored array."""
         place = self._places[name]
-        view, done = array.view(np.uint8).data, 0
+        view, done = array.reshape(-1).view(np.uint8).data, 0
         while done < array.nbytes:
             position = place.offset + start * place.dtype.itemsize + done
             count = os.preadv(self._file.fileno(), [view[done:]], position)
@@ -69,11 +64,9 @@ class StoredArrays(Mapping[str, np.ndarray]):
         return name in self._places
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._places)
 
     def __len__(self) -> int:
-        """Return the number of arrays."""
         return len(self._places)
 
 
@@ -106,13 +99,11 @@ class Spool:
         self._end = 0
 
     def __enter__(self) -> Spool:
-        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Remove the file."""
         if self._file is not None:
             self._file.close()
 
@@ -147,13 +138,9 @@ class Spool:
             self._file.seek(self._end)
             for name, array in arrays.items():
                 places[name] = _Place(self._end, array.shape, array.dtype)
-                self._append(np.asarray(array, order="C"))
+                view = np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+                while view:
+                    written = self._file.write(view)
+                    view = view[written:]
+                    self._end += written
         return StoredArrays(self._file, places)
-
-    def _append(self, array: np.ndarray) -> None:
-        assert self._file is not None  # noqa: S101  opened by the caller
-        view = array.reshape(-1).view(np.uint8).data
-        while view:
-            written = self._file.write(view)
-            view = view[written:]
-            self._end += written

@@ -149,7 +149,6 @@ def frozen(
 
 
 def _bfloat16_on_gpu(device: torch.device) -> torch.dtype | None:
-    """Return the 16-bit type in which CNN-F computes on a device, or None."""
     # Its normalization squares activations of up to thousands, which are too large for float16.
     return torch.bfloat16 if device.type == "cuda" else None
 

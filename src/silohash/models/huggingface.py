@@ -237,11 +237,8 @@ class Backbone(nn.Module):
         network: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.config = dict(config)
-        self.modality = modality
-        self.pooling = pooling
-        self.unit_length = unit_length
-        self.padding = padding
+        self.config, self.modality, self.pooling = dict(config), modality, pooling
+        self.unit_length, self.padding = unit_length, padding
         self.network = _stripped(_built(config) if network is None else network, modality, pooling)
 
     def forward(self, inputs: Tensor) -> Tensor:

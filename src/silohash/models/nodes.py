@@ -43,18 +43,13 @@ class Nodes:
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.values)
 
     def take(self, rows: Tensor | slice) -> Nodes:
         """Return some of the items, at positions ``(n,)`` int64 or in a slice."""
-        return Nodes(
-            values=self.values[rows],
-            mask=self.mask[rows],
-            boxes=None if self.boxes is None else self.boxes[rows],
-            edges=None if self.edges is None else self.edges[rows],
-            extra={name: values[rows] for name, values in self.extra.items()},
-        )
+        boxes, edges = (None if values is None else values[rows] for values in (self.boxes, self.edges))
+        extra = {name: values[rows] for name, values in self.extra.items()}
+        return Nodes(self.values[rows], self.mask[rows], boxes, edges, extra)
 
     def resized(self, count: int) -> Nodes:
         """Return the same items with a number of nodes, after which there is only padding. ``extra`` is left as it is."""

@@ -134,7 +134,6 @@ class Optimizer:
         (self._step_of_sgd if self.kind == "sgd" else self._step_of_adam)(moving, grads)
 
     def _step_of_sgd(self, moving: list[Tensor], grads: list[Tensor]) -> None:
-        """Take a step of SGD, whose state is the momentum."""
         momenta = [self.state[p][0] if p in self.state else None for p in moving] if self.momentum else []
         sgd(
             moving, grads, momenta, fused=True, lr=self.learning_rate, weight_decay=self.weight_decay,

@@ -221,11 +221,9 @@ class OutputAdapter(Protocol):
     @property
     def adapts_training(self) -> bool:
         """Whether the local method is trained on adapted outputs."""
-        ...
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
         """Return the adapted outputs."""
-        ...
 
 
 class Adapted(nn.Module):
@@ -237,16 +235,8 @@ class Adapted(nn.Module):
         self.method = method
         device = next(model.parameters()).device
         self.extras = {name: torch.from_numpy(np.array(array)).to(device) for name, array in extras.items()}
-
-    @property
-    def bits(self) -> int:
-        """The code length of the model, in bits."""
-        return self.model.bits  # type: ignore[return-value]
-
-    @property
-    def modalities(self) -> tuple[Modality, ...]:
-        """The modalities of the model."""
-        return self.model.modalities  # type: ignore[return-value]
+        self.bits: int = model.bits  # type: ignore[assignment]
+        self.modalities: tuple[Modality, ...] = model.modalities  # type: ignore[assignment]
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Run the model and adapt its outputs."""

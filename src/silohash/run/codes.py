@@ -128,7 +128,6 @@ class DatabaseCodes:
         return _joined([self._stored_words(modality, rows) for modality in database_modalities(task)], held)
 
     def _stored_words(self, modality: Modality, rows: Rows) -> Words:
-        """Return the codes of one modality that silos hold."""
         owners = self.holdings.owner[modality][rows]
         return self._by_silo(owners, lambda name, some: self._codes.words(name, modality, rows[some]))
 

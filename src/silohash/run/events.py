@@ -31,8 +31,6 @@ class SiloRecord:
     """One silo's part in a round.
 
     Attributes:
-        silo: The silo's name.
-        items: Number of training items.
         loss: Mean loss of the local training; None if there is no finite loss.
         seconds: Duration of the local training.
         rejected: The reason why the silo's update was not used; None if it was used.
@@ -58,9 +56,7 @@ class RoundRecord:
         best: Whether the model of the round is the best so far, by its score or because it is final; True without
             validation.
         silos: One record per silo that took part.
-        uplink_bytes: Bytes that all silos sent.
-        downlink_bytes: Bytes that all silos received.
-        warnings: Messages for the user.
+        uplink_bytes: Bytes that all silos sent, as ``downlink_bytes`` are those that they received.
         validation_by: What makes an item a right answer to a validation query.
         privacy: What all rounds so far have released; None without differential privacy.
     """
@@ -85,7 +81,6 @@ class RoundProgress:
 
     Attributes:
         round: Number of the round, from 0.
-        silos: Number of silos that take part.
         silos_done: Number of silos that have finished their local training.
         epoch: Number of epochs that the present silo has finished; 0 if it is trained in a worker process.
         epochs: Number of epochs of the present silo's round; 0 if it is not known.

@@ -174,7 +174,8 @@ def checksums_of(archive: Archive, name: str) -> Checksums | None:
     contents = None if column is None else _labels(archive) if name == "labels" else _contents(column)
     if contents is None:
         return None
-    return np.fromiter((_checksum(content) for content in contents), np.uint32, len(archive))
+    digests = (hashlib.blake2b(content, digest_size=4).digest() for content in contents)
+    return np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint32, len(archive))
 
 
 def _labels(archive: Archive) -> Iterator[bytes]:
@@ -195,7 +196,3 @@ def _contents(column: Pictures | npt.NDArray[Any]) -> Iterator[bytes] | None:
     if column.dtype.kind == "U":
         return (text.encode("utf-8", "surrogatepass") for text in column.tolist())
     return map(np.ndarray.tobytes, column)
-
-
-def _checksum(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")

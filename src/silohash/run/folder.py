@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from silohash.base.errors import AlreadyExists, DataChanged, ForeignFiles, MissingFile, NotARun, NotSupported
 from silohash.base.files import explaining_disk_errors, read_toml, write_json, write_text
 from silohash.base.locks import LOCK, locked_run
+from silohash.base.names import listed
 from silohash.run.model.saved import SavedModel
 from silohash.run.model.trained import MODEL_RECORD
 
@@ -26,9 +27,6 @@ ENVIRONMENT = "environment.json"
 FINGERPRINT = "archive.safetensors"
 BEFORE_A_RUN = frozenset({"policies", "log.txt"})
 """Names that a folder may hold before the run is created: the silos' policies, and the log of a study."""
-
-MOST_NAMED = 5
-"""Maximum number of runs that an error names."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +131,8 @@ class Run:
             return
         inside = sorted(str(path.parent) for path in self.folder.glob("*/config.toml"))
         if inside:
-            more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
             raise NotARun(
-                f'"{self.folder}" does not hold a run, but folders in it do. '
-                f"Choose one of them: {', '.join(inside[:MOST_NAMED])}{more}"
+                f'"{self.folder}" does not hold a run, but folders in it do. Choose one of them: {listed(inside)}'
             )
         raise NotARun(
             f'"{self.folder}" does not hold a run: it has no config.toml. '

@@ -63,8 +63,9 @@ def index_run(
         name: Name of the additional silo; None for the name of ``archive``.
         model: Name of the silo whose model encodes ``archive``. It is required if silos deploy personal models.
         all_items: Index the queries too.
-        fields: For each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
-            them. A preview is stored only once per item, in the index of its first modality.
+        fields: For each silo, which of `FIELDS` and of the archive's further columns are stored with the codes. A silo
+            that is not listed stores all of `FIELDS`. A preview is stored only once per item, in the index of its first
+            modality.
         notify: Called with one line per silo, and with a sentence on the items that are held out.
 
     Raises:
@@ -271,12 +272,16 @@ def shown_of(
 
 
 def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:
-    """Return an item's payload as JSON, with its caption, labels and picture file as far as ``fields`` lists them."""
+    """Return an item's payload as JSON: its caption, labels, picture file and columns, as far as ``fields`` lists them."""
     payload: dict[str, object] = {"caption": display_text(archive, row), "labels": archive.labels_of(row)}
     files = _picture_files(archive)
     if files is not None and files.files[row]:
         payload["file"] = files.files[row]
-    return json.dumps({name: value for name, value in payload.items() if name in fields}, ensure_ascii=False)
+    stored = {name: value for name, value in payload.items() if name in fields}
+    further = [name for name in archive.columns if name in fields and name not in FIELDS]
+    if values := {name: str(archive.columns[name][row]) for name in further if archive.columns[name][row]}:
+        stored["columns"] = values
+    return json.dumps(stored, ensure_ascii=False)
 
 
 def _picture_files(archive: Archive) -> PictureFiles | None:

@@ -37,6 +37,7 @@ from silohash.search.order import COSINE_STEPS
 from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
+    Browse,
     Code,
     CodeRequest,
     Item,
@@ -54,7 +55,13 @@ SHARED_CODES = 1_000_000
 
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
-_WANTED: Mapping[type, type] = {Query: Hits, ItemRequest: Item, CodeRequest: Code, StatusRequest: SiloStatus}
+_WANTED: Mapping[type, type] = {
+    Query: Hits,
+    Browse: Hits,
+    ItemRequest: Item,
+    CodeRequest: Code,
+    StatusRequest: SiloStatus,
+}
 _NAMES: Mapping[type, str] = {Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary"}
 _log = logging.getLogger(__name__)
 
@@ -128,7 +135,7 @@ def answer_of(node: SiloNode, request: Request) -> Answer:
     Raises:
         UserError: If the silo does not have what is requested, or its index cannot be used.
     """
-    if isinstance(request, Query):
+    if isinstance(request, Query | Browse):
         return node.answer(request)
     if isinstance(request, ItemRequest):
         return node.item(request.id)
@@ -164,6 +171,8 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
         return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
     if isinstance(request, Query) and isinstance(answer, Hits):
         return _flaw_of_hits(silo, request, answer)
+    if isinstance(request, Browse) and isinstance(answer, Hits):
+        return _flaw_of_list(silo, request, answer)
     if isinstance(request, ItemRequest) and isinstance(answer, Item) and answer.id != request.id:
         return "It answered with another item."
     if (
@@ -175,9 +184,24 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
     return ""
 
 
+def _flaw_of_list(silo: str, request: Browse, hits: Hits) -> str:
+    if {*hits.silos, *hits.missing_silos, *hits.limited_silos} - {silo}:
+        return "It answered in the name of another silo."
+    columns = (hits.distances, hits.silos, hits.payloads, hits.order_values or hits.ids)
+    others = (hits.scores, hits.cosines, hits.tiers, hits.matched, hits.ranks, hits.left_out or None)
+    placed = [*zip(hits.known_distances, hits.values, strict=False)]
+    if any(other is not None for other in others) or {len(placed), *map(len, columns)} != {len(hits)}:
+        return "It answered with columns of unequal length, or that are not those of a list."
+    if len(hits) > request.most_hits or len(set(hits.ids)) < len(hits) or placed != sorted(placed):
+        return "It answered with more items than requested, with the same item twice, or not from new to old."
+    return ""
+
+
 def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
     if {*hits.silos, *hits.missing_silos, *hits.limited_silos} - {silo}:
         return "It answered in the name of another silo."
+    if hits.applied != len(query.where):
+        return "It did not apply all conditions of the search."
     if others := hits.model_digests - {query.model_digest}:
         return f"It answered with codes of another model ({min(others)[:12]} instead of {query.model_digest[:12]})."
     if hits.ranks is not None:

@@ -44,7 +44,7 @@ MOST_REMEMBERED = 2_000
 LONGEST_ID = 256
 """Longest id, in characters, of items that are compared. It bounds the memory that a silo can fill."""
 
-SUMMARY_VALUES, LEAST_VALUES, VALUES_PER_HIT = 100_000, 10_000, 1_010
+SUMMARY_VALUES, LEAST_VALUES, VALUES_PER_HIT = 100_000, 10_000, 1_050
 """Most values in a summary, in any other answer, and further ones per hit, most of which are labels."""
 
 READING_SHARE, BURST_SECONDS = 1 / 3, 2.0

@@ -13,9 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -24,18 +22,21 @@ import numpy as np
 from silohash.base.errors import EmptyInput, NotFound, OutOfRange, Unavailable, UnknownWords, UserError
 from silohash.base.types import Modality, Target, Task
 from silohash.evaluate.calibration import Calibration
-from silohash.features.base import Featurizer
-from silohash.features.text import BagOfWords, QueryWords, no_known_word
+from silohash.features.text import BagOfWords
 from silohash.features.truncation import Unread, unread_end
+from silohash.index.codes import word_count, word_type
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
+from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
-from silohash.search.hits import Hits, Query, SearchOptions
-from silohash.search.merge import ask
+from silohash.search.hits import Hits, Query
+from silohash.search.merge import ask, ask_newest
+from silohash.search.options import SearchOptions
 from silohash.search.policy import MEASURED, Source
 from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
+    Browse,
     Code,
     CodeRequest,
     FederationStatus,
@@ -46,6 +47,7 @@ from silohash.search.requests import (
     SiloStatus,
     StatusRequest,
 )
+from silohash.search.unknown_words import query_words
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
@@ -54,12 +56,8 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS = 10.0
 
-MOST_SIMILAR = 3
-"""Number of similar words that are offered in place of a word that the model does not know."""
-
-MOST_EXAMPLES = 8
-SIMILARITY = 0.7
-"""Lowest similarity of a word that is offered, from 0 to 1 (see `difflib.SequenceMatcher.ratio`)."""
+WITHOUT_WORDS = Reason("It does not compare words, and the model does not know any word of the text.", "no_code")
+NO_ITEM = "No item that was searched has all of its words in its id, or in what its silo releases."
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,14 @@ class Encoded:
         unknown_words: Words of the query that do not occur in any training text.
         unread: The end of the query that the text model did not read; None if it read all of it.
         known: Share of the query that the model knows, from 0 to 1.
-        modality: What the query is, to know how sure hits are; None if that is not known.
+        modality: What the query is, to know how sure hits are; None if that is not known, as for a picture with words.
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
         nodes: Maps each silo of this process to what it scores with, as in `Query`.
         source: What the codes were made from, as in `Query`.
-        text: The text of the query; None if it is not a text.
+        text: The text of the query as it was typed; None if it does not have one.
+        unencoded: Why the model cannot encode the text, so that silos find it by the words of their items alone and
+            the codes only name the models. None if it can.
     """
 
     codes: Mapping[str, Code]
@@ -91,6 +91,7 @@ class Encoded:
     nodes: Mapping[str, Mapping[str, np.ndarray] | None] = field(default_factory=dict)
     source: Source | None = None
     text: str | None = None
+    unencoded: UnknownWords | None = None
 
     def texts(self, *, here: bool, sent: bool) -> dict[str, Any]:
         """Return the texts of the query to a silo, which is in this process, or on another machine and sent the text."""
@@ -100,6 +101,11 @@ class Encoded:
     def without_words(self, worded: Collection[str], *, here: bool) -> set[str]:
         """Return the silos that do not compare the words of a text, because they are not sent it."""
         return set() if here or self.text is None else {*self.codes} - {*worded}
+
+    def only_with_words(self, silos: Collection[str]) -> Encoded:
+        """Return a query that no code stands for, without silos that are not sent its words."""
+        codes = {silo: code for silo, code in self.codes.items() if silo not in silos}
+        return replace(self, codes=codes, missing={**self.missing, **dict.fromkeys(silos, WITHOUT_WORDS)})
 
 
 Encode: TypeAlias = Callable[[], Encoded]
@@ -139,14 +145,18 @@ class Federation:
 
         Silos that do not answer are listed in ``missing_silos`` with the reason. If the model scores pairs, each silo scores
         the items that it finds by their codes. A text then finds pictures, and a picture texts, unless another target is
-        wished for, which is found by codes.
+        wished for, which is found by codes. If nothing is searched for, the items that pass the filters are listed.
 
         Raises:
             NotFound: If a silo in ``request.silos`` does not exist.
             OutOfRange: If the deadline is beyond the limits.
-            UserError: If the request cannot be encoded, or no training text held any word of it.
+            UnknownWords: If no training text held any word of the text, and no item with all of its words is found.
+            UserError: If the request cannot be encoded.
         """
         silos, deadline = self._chosen(request.silos), self._deadline(request)
+        if request.value is None:
+            browse = Browse(**request.values(), request_id=self._request_id())
+            return replace(await ask_newest(self.bus, silos, browse, deadline_seconds=deadline), folders=self.folders)
         if isinstance(request.value, Code):
             encoded = Encoded(dict.fromkeys(silos, request.value), modality=request.value.modality, source="code")
             return await self._found(encoded, request, deadline)
@@ -264,34 +274,60 @@ class Federation:
         check_silos(silos, self.silos)
         return tuple(silo for silo in self.silos if silos is None or silo in silos)
 
-    def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
+    def _encode(self, value: Value | Composed, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
         """Return a query with its code for each silo. It is encoded once per model."""
-        featurizer = self.run.model.featurizers.get(modality)
-        unknown = query_words(featurizer, value, self._captions)
+        scores_pairs = self.run.model.record.spec.scores_pairs
+        values, text, weight = parts_of(value, modality, scores_pairs=scores_pairs)
+        [*first, modality] = values
+        asked, featurizer = values[modality], self.run.model.featurizers.get(modality)
+        by_model: dict[str, Code] = {}
+
+        def encoded_by(name: str) -> Code:
+            if name not in by_model:
+                found = self._encoder(name).encode_all(values, weight)
+                magnitudes = None if found.magnitudes is None else found.magnitudes[0]
+                by_model[name] = Code(
+                    words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
+                )
+            return by_model[name]
+
+        try:
+            unknown = query_words(featurizer, asked, self._captions)
+            codes, missing = self._codes(silos, encoded_by)
+        except UnknownWords as error:
+            codes, missing = self._codes(silos, self._nothing_for)
+            words = featurizer.query_words(asked).unknown if isinstance(featurizer, BagOfWords) else ()
+            if isinstance(value, Composed):
+                shown = self._encode(value.picture, "image", silos, target)
+                return replace(shown, unknown_words=words, modality=None, text=text)
+            return Encoded(codes, missing, words, known=0.0, modality="text", source="text", text=text, unencoded=error)
+        source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
+        known = featurizer.known_share(asked) if isinstance(featurizer, BagOfWords) else 1.0
+        judged, unread = None if first else modality, unread_end(featurizer, asked)
+        encoded = Encoded(codes, missing, unknown, unread, known, judged, source=source, text=text)
+        if not scores_pairs or target == modality:
+            return encoded
+        scored: Modality = "image" if modality == "text" else "text"
+        return self._with_scoring(replace(encoded, scored=scored), asked, modality)
+
+    def _codes(self, silos: Sequence[str], code_of: Callable[[str], Code]) -> tuple[dict[str, Code], dict[str, str]]:
+        """Return the code for each silo, given that of each model by its name, and the reasons for silos without a model."""
         codes: dict[str, Code] = {}
         missing: dict[str, str] = {}
-        by_model: dict[str, Code] = {}
         for silo in silos:
             try:
                 name = self._model_of(silo)
             except UserError as error:
                 missing[silo] = Reason(str(error), "no_code")
-                continue
-            if name not in by_model:
-                found = self._encoder(name).encode(value, modality)
-                magnitudes = None if found.magnitudes is None else found.magnitudes[0]
-                by_model[name] = Code(
-                    words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
-                )
-            codes[silo] = by_model[name]
-        source: Source = "text" if isinstance(value, str) else "vector" if isinstance(value, np.ndarray) else "picture"
-        known = featurizer.known_share(value) if isinstance(featurizer, BagOfWords) else 1.0
-        text, unread = value if isinstance(value, str) else None, unread_end(featurizer, value)
-        encoded = Encoded(codes, missing, unknown, unread, known, modality, source=source, text=text)
-        if not self.run.model.record.spec.scores_pairs or target == modality:
-            return encoded
-        scored: Modality = "image" if modality == "text" else "text"
-        return self._with_scoring(replace(encoded, scored=scored), value, modality)
+            else:
+                codes[silo] = code_of(name)
+        return codes, missing
+
+    def _nothing_for(self, name: str) -> Code:
+        """Return a code of a model that stands for nothing."""
+        bits = self.run.model.bits
+        words = np.zeros(word_count(bits), word_type(bits))
+        return Code(words=words, bits=bits, model_digest=self.run.model.digest(name))
 
     def _calibration(self, encoded: Encoded, options: SearchOptions) -> Calibration | None:
         """Return what distances say about the hits of a search; None if that is not known, or scores order the hits."""
@@ -351,6 +387,9 @@ class Federation:
         refusals = await self._refusals(encoded, deadline / 2)
         worded = await self._sent_words(encoded, options, deadline / 4)
         by_code_only = encoded.without_words(worded, here=self.silos_are_here)
+        if encoded.unencoded is not None:
+            encoded, by_code_only = encoded.only_with_words(by_code_only), set()
+            options = replace(options, radius_bits=None)
         judge = partial(
             Hits.judged, calibration=self._calibration(encoded, options), known=encoded.known, bar=options.bar
         )
@@ -379,7 +418,12 @@ class Federation:
                 )
             queries[silo] = distinct[which]
         left = deadline if encoded.content is None and not worded else _left(end)
-        return told(await ask(self.bus, queries, deadline_seconds=left))
+        hits = told(await ask(self.bus, queries, deadline_seconds=left))
+        if encoded.unencoded is not None and not (hits or options.offset) and (hits.answered or not queries):
+            raise UnknownWords(
+                f"{encoded.unencoded} {NO_ITEM if queries else 'No silo compares the words of the text.'}"
+            )
+        return hits
 
 
 def _told(
@@ -396,14 +440,16 @@ def _told(
         for silo, reason in refusals.items()
         if silo not in hits.missing_silos
     }
+    text, excluded = parsed_text(encoded.text or "")
     return replace(
-        judge(hits),
+        judge(hits) if encoded.unencoded is None else judge(hits).by_words(),
         missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
         limited_silos=dict(sorted({**hits.limited_silos, **stated}.items())),
         unknown_words=encoded.unknown_words,
         unread=encoded.unread,
         folders=folders,
-        text=encoded.text or "",
+        text=text,
+        excluded_words=excluded,
         by_code_only=tuple(sorted({*by_code_only} - hits.missing_silos.keys())),
     )
 
@@ -435,35 +481,3 @@ def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hi
     left_out.update(int(hits.places[place]) for place in others[offset + k :])
     last = kept.places[-1] if kept.places else -1
     return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})
-
-
-def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Return the words of a query that no training text held, which do not carry weight in the query's code.
-
-    There are none for pictures and vectors, and for featurizers that split words into pieces. ``captions`` returns captions
-    to take words from. It is called only if no word of the query is known.
-
-    Raises:
-        UserError: If the query is a text without any known word.
-    """
-    if not isinstance(featurizer, BagOfWords) or not isinstance(value, str):
-        return ()
-    words = featurizer.query_words(value)
-    if words.known:
-        return words.unknown
-    raise UnknownWords(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
-
-
-def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:
-    """Return the known words of captions, with the number of captions that hold each."""
-    counts = Counter(pair for caption in captions for pair in set(featurizer.rule.pairs(caption)))
-    return Counter({word: count for (word, term), count in counts.items() if featurizer.knows(term)})
-
-
-def offer(words: QueryWords, known: Counter[str]) -> str:
-    """Return a sentence that names known words: similar ones if there are any, otherwise the most frequent ones."""
-    matches = (get_close_matches(word, sorted(known), MOST_SIMILAR, SIMILARITY) for word in words.unknown)
-    if similar := list(dict.fromkeys(chain.from_iterable(matches))):
-        return f" Similar known words: {', '.join(similar)}."
-    frequent = sorted(known, key=lambda word: (-known[word], word))[:MOST_EXAMPLES]
-    return f" Examples of known words: {', '.join(frequent)}." if frequent else ""

@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 from silohash.base.errors import BitsDiffer, ConflictingOptions, WrongForm, WrongShape
 from silohash.base.types import MODALITIES, Modality
 from silohash.base.visible import visible
+from silohash.index.base import MOST_COLUMNS
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
 
 MOST_CHARACTERS = 4_096
@@ -39,6 +40,9 @@ MOST_PREVIEW = 1 << 18
 
 MOST_LABELS = 1_000
 """Most labels of an item. A silo leaves further ones out."""
+
+MOST_FACET_VALUES = 1_000
+"""Most values of a column that a silo counts, and most labels in its summary."""
 
 Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
@@ -85,12 +89,13 @@ class Sent:
 
 
 class Payload(TypedDict):
-    """The fields of an item that a silo can release, see `silohash.index.base.FIELDS`."""
+    """The fields of an item that a silo can release, see `silohash.index.base.FIELDS`, and further columns by name."""
 
     caption: NotRequired[Annotated[str, Field(max_length=MOST_CAPTION)]]
     labels: NotRequired[Annotated[list[Text], Field(max_length=MOST_LABELS)]]
     preview: NotRequired[Annotated[str, Field(max_length=MOST_PREVIEW)]]
     file: NotRequired[Text]
+    columns: NotRequired[Annotated[dict[Text, Text], Field(max_length=MOST_COLUMNS)]]
 
 
 class _Content(TypedDict):
@@ -149,6 +154,8 @@ def sent_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
     for name, most in (("preview", MOST_PREVIEW), ("file", MOST_CHARACTERS)):
         if isinstance(value := payload.get(name), str) and len(value) <= most:
             limited[name] = value
+    if isinstance(columns := payload.get("columns"), dict):
+        limited["columns"] = {name[:MOST_CHARACTERS]: str(value)[:MOST_CHARACTERS] for name, value in columns.items()}
     return limited
 
 
@@ -195,6 +202,14 @@ LIMITED = Sent(
     lambda limited, _: REASON.encode(next(iter(limited.values()), ""), {}),
     lambda text, fields: {fields["silo"]: visible(text)} if text else {},
     "limited",
+)
+FACETS = Sent(
+    Annotated[
+        dict[Text, Annotated[dict[Text, Count], Field(max_length=MOST_FACET_VALUES)]], Field(max_length=MOST_COLUMNS)
+    ],
+    decode=lambda facets, fields: {
+        name: {fields["silo"]: sum(counts.values())} if name == "silo" else counts for name, counts in facets.items()
+    },
 )
 MODELS = Sent(Digest, lambda models, _: next(iter(models), ""), lambda model, _: frozenset({model}), "model")
 Model: TypeAlias = Annotated[str, Sent(Digest, name="model")]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
-from pydantic.fields import FieldInfo
 
-from silohash.base.errors import OutOfRange, WrongShape, WrongType
-from silohash.base.types import Modality, Target
+from silohash.base.errors import WrongShape
+from silohash.base.types import Modality
 from silohash.evaluate.calibration import Calibration, Strength
 from silohash.index.codes import Magnitudes
 from silohash.index.source import find_file
 from silohash.search.fields import (
     CODE,
     CONTENT,
+    FACETS,
     FOUND_BY,
     KEY,
     LEFT_OUT,
@@ -38,6 +38,7 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
+from silohash.search.options import SearchOptions
 from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Hit
@@ -47,100 +48,11 @@ if TYPE_CHECKING:
     from silohash.features.truncation import Unread
 
 
-Progress: TypeAlias = Callable[["Hits"], None]
-
-CANDIDATES = 100
-"""Default number of pictures or texts that a silo scores."""
-
-
-_NUMBERS = ("k", "offset", "radius_bits", "candidates")
-
 COLUMNS = (
     *("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores", "order_values"),
     *("cosines", "probabilities", "strengths", "tiers", "matched"),
 )
 """The attributes of `Hits` with one value per hit. Those after ``payloads`` may be missing."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SearchOptions:
-    """Set what a search finds, and how much of it is returned, on the command line, in the APIs, on the page, in messages.
-
-    Attributes:
-        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one of them alone.
-        k: Number of hits.
-        offset: Number of nearest items to skip, for the pages after the first.
-        radius_bits: Maximum distance of a hit; None for no limit.
-        label: If set, only items with this label are searched.
-        previews: Whether hits carry the small pictures that silos release.
-        asker: Name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
-        silos: Names of the silos to search; None for all.
-        candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
-        deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
-        bar: Lowest probability of a hit that is close; None for the distance that validation found.
-        share_words: Whether a text may be sent to silos of other machines that match its words, if the hub allows it, too.
-        progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
-            not answered yet are missing.
-    """
-
-    target: Target = "item"
-    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS, description="Number of hits.")] = 10
-    offset: Annotated[Count, Field(description="Number of nearest items to skip, for further pages.")] = 0
-    radius_bits: Annotated[Count | None, Field(description="Maximum distance of a hit, in bits.")] = None
-    label: Annotated[Text | None, Field(description="Search only items with this label.")] = None
-    previews: bool = True
-    asker: Annotated[Text, Sometimes] = ""
-    silos: Annotated[tuple[str, ...] | None, Unsent] = None
-    candidates: Annotated[int, Unsent] = CANDIDATES
-    deadline_seconds: Annotated[float | None, Unsent, Field(description="Time limit for the silos, in seconds.")] = None
-    bar: Annotated[
-        float | None,
-        Unsent,
-        Field(
-            description="Lowest probability of a hit that counts as close. Default: what the held-back queries showed."
-        ),
-    ] = None
-    progress: Annotated[Progress | None, Unsent] = None
-    share_words: Annotated[
-        bool, Unsent, Field(description="Let silos that accept it compare the words of the text.")
-    ] = False
-
-    def __post_init__(self) -> None:
-        """Check the options, for callers that do not check types.
-
-        Raises:
-            UserError: If the label is not a text, or a number is not a whole number or out of range.
-        """
-        if not isinstance(self.label, str | None):
-            raise WrongType(f"The label is of type {type(self.label).__name__}. Filter by one label, given as a str.")
-        for name, value in self.values().items():
-            if name in _NUMBERS and not isinstance(value, int | np.integer | None):
-                raise WrongType(f"{name} is {value!r}. Use a whole number.")
-        if self.k < 1 or self.offset < 0:
-            raise OutOfRange(
-                f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0."
-            )
-        if self.candidates < 1:
-            raise OutOfRange(f"The number of candidates is {self.candidates}. Use at least 1.")
-        if self.radius_bits is not None and self.radius_bits < 0:
-            raise OutOfRange(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
-        if self.bar is not None and not (isinstance(self.bar, float | int) and 0 <= self.bar <= 1):
-            raise OutOfRange(f"The bar is {self.bar!r}. Use a probability from 0 to 1.")
-
-    def values(self) -> dict[str, Any]:
-        """Return the options by their names."""
-        return {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
-
-    @property
-    def reach(self) -> int:
-        """The number of nearest items that the page needs: offset + k."""
-        return self.offset + self.k
-
-
-def described(option: str) -> str:
-    """Return the description of an option of a search, as the command line and the API show it."""
-    marks = get_args(get_type_hints(SearchOptions, include_extras=True)[option])
-    return next(mark.description for mark in marks if isinstance(mark, FieldInfo) and mark.description)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,8 +75,8 @@ class Query(SearchOptions):
         magnitudes: ``(bits,)`` magnitudes of the outputs whose signs are the code, which order items at the same distance;
             None to order them by a keyed hash alone. Silos ignore them unless the code was made from a text or a picture.
         source: What the code was made from, for silos that do not accept all queries; None if the hub does not tell.
-        text: The text of the query, for silos of other machines whose policies accept it, which match its words. None to
-            compare codes only.
+        text: The text of the query as it was typed, for silos of other machines whose policies accept it, which match its
+            words (`silohash.search.composed`). None to compare codes only.
         own_text: The same for silos of this process. It is never sent to another machine.
     """
 
@@ -196,6 +108,10 @@ class Query(SearchOptions):
         if self.magnitudes is not None and (self.magnitudes.shape != (self.bits,) or self.magnitudes.dtype != np.uint8):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
+
+    def typed(self, *, accepted: bool) -> str | None:
+        """Return the text to compare words with: that of this process, or that of another machine if it is accepted."""
+        return self.text if accepted and self.own_text is None else self.own_text
 
     @property
     def window(self) -> int:
@@ -265,7 +181,12 @@ class Hits:
         matched: For each item, the words that it has, as a sum of ``2 ** place`` over their places in the query; None if no
             silo matched words.
         text: The text whose words silos matched; empty if there is none.
+        excluded_words: The words whose items silos left out, unless they are in ``by_code_only``.
         by_code_only: Names of the silos that did not match its words, because their policies do not accept them.
+        facets: Maps each column whose values were counted to its most frequent values with their numbers of items; None if
+            this was not requested.
+        newest: Whether nothing was searched for, so that the hits are listed from new to old and do not have distances.
+        applied: Number of the query's conditions (``where``) that the silo applied, which must be all.
     """
 
     ids: tuple[Text, ...] = ()
@@ -293,7 +214,11 @@ class Hits:
     tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, Sometimes] = None
     matched: Annotated[tuple[Count, ...] | None, Sometimes] = None
     text: Annotated[str, Unsent] = ""
+    excluded_words: Annotated[tuple[str, ...], Unsent] = ()
     by_code_only: Annotated[tuple[str, ...], Unsent] = ()
+    applied: Annotated[Count, Sometimes] = 0
+    facets: Annotated[Mapping[str, Mapping[str, int]] | None, FACETS, Sometimes] = None
+    newest: Annotated[bool, Unsent] = False
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -424,13 +349,17 @@ class Hits:
         return bool(self.model_digests)
 
     @property
-    def order(self) -> Literal["distance", "outputs", "score", "rank"]:
+    def order(self) -> Literal["distance", "outputs", "score", "rank", "words", "newest"]:
         """What orders the hits of a merged result."""
+        if self.newest:
+            return "newest"
         if self.ranks is not None:
             return "rank"
         if self.cosines is not None:
             return "outputs"
-        return "distance" if self.scores is None else "score"
+        if self.scores is not None:
+            return "score"
+        return "distance" if self.has_distances else "words"
 
     @property
     def comparable(self) -> bool:
@@ -447,6 +376,11 @@ class Hits:
             name: tuple(map(column.__getitem__, positions)) for name, column in columns.items() if column
         }
         return replace(self, left_out=self.left_out if left_out is None else left_out, **taken)
+
+    def by_words(self) -> Hits:
+        """Return only the hits with all words of the query, without the distances, for a query that no code stands for."""
+        found = self.taken([place for place, tier in enumerate(self.in_tiers) if tier < BY_CODE], left_out={})
+        return replace(found, distances=(None,) * len(found), found_by=(), ranks=None)
 
     def page(self, offset: int) -> Hits:
         """Return the same result without its first ``offset`` hits."""

@@ -13,7 +13,9 @@ from silohash.base.arrays import as_array, given
 from silohash.base.errors import (
     EmptyInput,
     MissingFile,
+    NoEffect,
     OneInputNeeded,
+    OutOfRange,
     UnknownName,
     UnreadablePicture,
     WrongShape,
@@ -22,6 +24,7 @@ from silohash.base.errors import (
 from silohash.base.files import npy_in, read_bytes, read_npy
 from silohash.base.forms import MALFORMED, damaged, detail
 from silohash.base.types import MODALITIES, TARGETS, Modality, Target
+from silohash.search.composed import TEXT_WEIGHT, Composed, RegionLike, cropped
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -42,25 +45,39 @@ def read_input(
     image: ImageLike | None = None,
     vector: VectorLike | None = None,
     vector_modality: str = "image",
-) -> tuple[Value, Modality]:
+    *,
+    text_weight: float = TEXT_WEIGHT,
+    region: RegionLike | None = None,
+) -> tuple[Value | Composed, Modality]:
     """Return the value to search for, and its modality. A vector, for runs on given features, needs to be told its own.
 
     Raises:
-        UserError: Unless exactly one of text, image and vector is given and can be read.
+        UserError: Unless one of text, image and vector is given and can be read, or text and image together.
     """
+    _check_given(text, image, vector, region)
+    if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
+        raise OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
+    if image is not None:
+        picture = _read_image(image) if region is None else cropped(_read_image(image), region)
+        return picture if text is None else Composed(picture, text, text_weight), "image"
+    if text is not None:
+        return text, "text"
+    return _read_vector(vector), modality_named(vector_modality)
+
+
+def _check_given(text: object, image: object, vector: object, region: object) -> None:
+    """Check that the parts of a query are one of those that `read_input` reads."""
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
-    if len(given) != 1:
+    if len(given) != 1 and given != ["text", "image"]:
         were = f"{' and '.join(given) or 'none'} {'were' if given else 'was'} given"
-        raise OneInputNeeded(f"Search for exactly one of text, image and vector; {were}.")
+        raise OneInputNeeded(f"Search for one of text, image and vector, or for a text with an image; {were}.")
     if text is not None:
         if not isinstance(text, str):
             raise WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
         if not text.strip():
             raise EmptyInput("The text is empty. Give the words to search for.")
-        return text, "text"
-    if image is not None:
-        return _read_image(image), "image"
-    return _read_vector(vector), modality_named(vector_modality)
+    if region is not None and image is None:
+        raise NoEffect("region is a part of an image. Add an image, or leave the region out.")
 
 
 def several(names: str | Iterable[str]) -> list[str]:
@@ -95,7 +112,7 @@ def target_named(name: str) -> Target:
     return name
 
 
-def _read_image(image: ImageLike) -> Value:
+def _read_image(image: ImageLike) -> Image.Image:
     if isinstance(image, np.ndarray):
         return _from_pixels(image)
     if not isinstance(image, str | Path):
@@ -111,7 +128,7 @@ def _read_image(image: ImageLike) -> Value:
         raise UnreadablePicture(f'"{image}" cannot be read as an image ({reason}). Give a PNG or JPEG file.') from error
 
 
-def _from_pillow(image: object) -> Value:
+def _from_pillow(image: object) -> Image.Image:
     """Return a Pillow image in mode ``L`` or ``RGB``, converted in the same way as a file of its mode."""
     from PIL import Image
 
@@ -131,7 +148,7 @@ def _from_pillow(image: object) -> Value:
         ) from error
 
 
-def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Value:
+def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Image.Image:
     from PIL import Image
 
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)

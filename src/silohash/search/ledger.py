@@ -105,8 +105,8 @@ class Ledger:
     def admit(self, query: Query, policy: Policy) -> None:
         """Remember a query if the policy limits those near each other, unless its asker has reached the limit.
 
-        A query that is repeated does not count. Queries with other labels or targets are different ones, but the next pages
-        of a query, and the same query with a radius, are not.
+        A query that is repeated does not count. Queries with other filters, targets or words are different ones, but the
+        next pages of a query, and the same query with a radius, are not.
 
         Raises:
             LimitReached: If the asker has reached the limit, or more than `MOST_QUERIES` queries would be remembered.
@@ -116,7 +116,9 @@ class Ledger:
             return
         code, days = to_bytes(query.words[None], query.bits)[0], policy.near_days
         asker = self._digest(query.asker.encode())
-        question = self._digest(f"{query.target}/{query.bits}/{query.label or ''}/".encode() + code.tobytes())
+        filters, typed = "&".join(sorted(map(str, query.where))), query.typed(accepted=policy.accept_query_words) or ""
+        about = f"{query.target}/{query.bits}/{query.label or ''}/{filters}/{typed}".encode()
+        question = self._digest(about + code.tobytes())
         limit_bits = query.bits // 4 if policy.near_bits is None else policy.near_bits
         today = int(self._clock() // DAY_SECONDS)
         with self._explained(), transaction(self._connection):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from secrets import token_hex
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import UserError
-from silohash.base.names import tidy
+from silohash.base.types import Modality
 from silohash.index.base import Distances, Index, Keys, distinct, positions
 from silohash.index.codes import Magnitudes, Words, from_bytes
 from silohash.index.copies import Backend, load_index
@@ -22,6 +23,7 @@ from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Store
+from silohash.search.filters import LABELS, Column, Condition, Mask
 from silohash.search.order import magnitude_sums, output_cosines
 
 MOST_WORD_BYTES = 64 << 20
@@ -104,6 +106,8 @@ class LoadedIndex:
         self._approved: tuple[Collection[str], Keys] | None = None
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
+        self._columns: dict[str, Column] = {}
+        self._read_columns: dict[str, Column] = {} if former is None else dict(former._read_columns)
         if prepared:
             # Damaged rows are not an error until a search needs them.
             with suppress(UserError):
@@ -138,24 +142,19 @@ class LoadedIndex:
         self._stamp = stamp
         return False
 
-    def nearest(
-        self, words: Words, k: int, label: str | None = None, among: Keys | None = None
-    ) -> tuple[Keys, Distances]:
+    def nearest(self, words: Words, k: int, among: Keys | None = None) -> tuple[Keys, Distances]:
         """Return the k codes nearest to a code ``(W,)``, and all further codes at the distance of the last of them.
 
-        If ``label`` is set, only items with this label are searched, and with ``among`` only those with these keys, which
-        are in ascending order.
+        With ``among``, only items with these keys are searched.
 
         Returns:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
         """
-        return self.index.search_with_ties(words[None], k, allowed=self._allowed(label, among))
+        return self.index.search_with_ties(words[None], k, allowed=among)
 
-    def within(
-        self, words: Words, radius_bits: int, label: str | None = None, among: Keys | None = None
-    ) -> tuple[Keys, Distances]:
-        """Return all codes within a distance of a code ``(W,)``. The filters and the result are as in `nearest`."""
-        [found] = self.index.search_radius(words[None], radius_bits, allowed=self._allowed(label, among))
+    def within(self, words: Words, radius_bits: int, among: Keys | None = None) -> tuple[Keys, Distances]:
+        """Return all codes within a distance of a code ``(W,)``. The filter and the result are as in `nearest`."""
+        [found] = self.index.search_radius(words[None], radius_bits, allowed=among)
         return found.keys[0], found.distances[0]
 
     def words(self, name: str) -> Words:
@@ -200,16 +199,51 @@ class LoadedIndex:
         """Return the positions of live keys among all keys."""
         return keys - self._first if self._gapless else np.searchsorted(self._keys, keys)
 
-    def keys_with(self, label: str) -> Keys:
-        """Return the keys of the items with a label. The labels of all items are read once."""
-        return self._keys_by_label().get(tidy(label), np.empty(0, np.int64))
+    def column(self, name: str) -> Column:
+        """Return a column of the items: their labels, another field, or a further column. Each is read once.
 
-    def _allowed(self, label: str | None, among: Keys | None) -> Keys | None:
-        """Return the keys of the items to search; None for all."""
-        if label is None:
-            return among
-        labeled = self.keys_with(label)
-        return labeled if among is None else labeled[positions(among, labeled)[1]]
+        After a change of the store, only new items are read.
+        """
+        if name not in self._columns:
+            column = self._labels_as_column() if name == LABELS else self._read_column(name)
+            rows, there = positions(self._keys, column.rows)
+            self._columns[name] = replace(column, rows=rows[there], codes=column.codes[there])
+        return self._columns[name]
+
+    def _read_column(self, name: str) -> Column:
+        """Return a field or a further column, with keys in place of positions."""
+        known = self._read_columns.get(name)
+        last = -1 if known is None or not len(known.rows) else int(known.rows[-1])
+        self._read_columns[name] = Column.of((self._rows or self.store).values(name, last), known)
+        return self._read_columns[name]
+
+    def _labels_as_column(self) -> Column:
+        """Return the labels, with keys in place of positions."""
+        keys = self._keys_by_label()
+        codes = np.repeat(np.arange(len(keys), dtype=np.int32), [*map(len, keys.values())])
+        return Column(tuple(keys), np.concatenate([np.empty(0, np.int64), *keys.values()]), codes, exact=True)
+
+    def passing(
+        self, conditions: Sequence[Condition], approved: Collection[str] | None = None, excluded: Sequence[Keys] = ()
+    ) -> Mask:
+        """Return which items, in the order of their keys, pass some conditions, are approved and are not excluded.
+
+        ``approved`` is None if all are, and ``excluded`` has groups of keys.
+        """
+        found = np.ones(len(self._keys), bool)
+        for condition in conditions:
+            found &= self.column(condition.column).passing(condition, len(found))
+        if approved is not None:
+            known = np.zeros(len(found), bool)
+            known[self._rows_of(self.approved(approved))] = True
+            found &= known
+        for keys in excluded:
+            found[self._rows_of(keys)] = False
+        return found
+
+    def allowed(self, passing: Mask, among: Keys | None = None) -> Keys:
+        """Return the keys of the items that pass, in ascending order, of all or among some keys."""
+        return self._keys[passing] if among is None else among[passing[self._rows_of(among)]]
 
     def live(self, keys: Keys) -> Keys:
         """Return those keys whose items exist, each once and in ascending order."""
@@ -309,6 +343,10 @@ class LoadedIndex:
             ids = self.store.item_ids(self._keys[some])
             found[some] = item_digests([self._silo] * len(ids), ids)
         return found
+
+
+Indexes: TypeAlias = Mapping[Modality, LoadedIndex]
+"""The open indexes of a silo."""
 
 
 def most_frequent(labels: dict[str, int], most: int) -> dict[str, int]:

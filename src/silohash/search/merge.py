@@ -30,17 +30,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
 from silohash.search.hits import Hits, Query, silent
+from silohash.search.options import SearchOptions
 from silohash.search.order import BY_CODE, expected_sums, place_in_tier, question_key, sort_keys, tier_of
 from silohash.search.reasons import Reason
-from silohash.search.requests import Answer, Refusal
+from silohash.search.requests import Answer, Browse, Refusal
 
 T = TypeVar("T")
 
@@ -196,7 +198,16 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
         tiers=column("in_tiers") if worded else None,
         matched=column("held_words") if worded else None,
+        facets=_summed([part.facets for part in parts if part.facets is not None]),
     )
+
+
+def _summed(facets: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]] | None:
+    """Return the sums of the numbers of items with each value; None if there are none."""
+    sums: dict[str, Counter[str]] = {}
+    for name, counts in chain.from_iterable(each.items() for each in facets):
+        sums.setdefault(name, Counter()).update(counts)
+    return {name: dict(counts) for name, counts in sums.items()} if facets else None
 
 
 def _joined_cosines(parts: Sequence[Hits]) -> tuple[int | None, ...] | None:
@@ -271,24 +282,72 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
         return Hits()
     key = _key_of(queries, secret)
     keyed = {id(query): query.with_key(key) for query in queries.values()}
-    progress = next(iter(queries.values())).progress
-    known: dict[str, Answer | Reason] = dict.fromkeys(queries, WAITING)
+    requests = {silo: keyed[id(query)] for silo, query in queries.items()}
+    return await _gathered(bus, requests, partial(_merged, queries=queries, key=key), deadline_seconds)
+
+
+async def ask_newest(
+    bus: Bus, silos: Collection[str], request: Browse, *, deadline_seconds: float, secret: bytes = b""
+) -> Hits:
+    """Return the requested page of the items of silos that pass the filters, newest first. See `ask`."""
+    if not silos:
+        return Hits()
+    keyed = replace(request, tie_key=question_key(secret, ()))
+    merged = partial(_merged_newest, request=keyed)
+    return await _gathered(bus, dict.fromkeys(silos, keyed), merged, deadline_seconds)
+
+
+async def _gathered(
+    bus: Bus,
+    requests: Mapping[str, Query] | Mapping[str, Browse],
+    merged: Callable[[Replies[Answer]], Hits],
+    deadline_seconds: float,
+) -> Hits:
+    """Ask silos, and return the merged answers. After each answer, ``progress`` of the requests gets those so far."""
+    progress = next(iter(requests.values())).progress
+    known: dict[str, Answer | Reason] = dict.fromkeys(requests, WAITING)
 
     def arrived(silo: str, answer: Answer | Reason) -> None:
         """Merge the answers so far."""
         known[silo] = answer
         if progress is not None:
-            progress(_merged(Replies.of(known), queries, key))
+            progress(merged(Replies.of(known)))
 
-    requests = {silo: keyed[id(query)] for silo, query in queries.items()}
-    return _merged(await answers_to(bus, requests, deadline_seconds, arrived), queries, key)
+    return merged(await answers_to(bus, requests, deadline_seconds, arrived))
+
+
+def _parts(replies: Replies[Answer]) -> tuple[dict[str, Hits], list[Hits]]:
+    """Return the hits of the silos that answered, and silent results of the others."""
+    refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}
+    hits = {silo: answer for silo, answer in replies.answers.items() if isinstance(answer, Hits)}
+    return hits, [silent(silo, reason) for silo, reason in {**replies.reasons, **refusals}.items()]
+
+
+def _merged_newest(replies: Replies[Answer], request: Browse) -> Hits:
+    """Return the requested page of the merged lists of items. Codes were not compared, so models may differ."""
+    hits, parts = _parts(replies)
+    lists = [replace(part, model_digests=frozenset()) for part in hits.values()]
+    merged = merge([*lists, *parts], k=request.reach, key=request.tie_key)
+    digests = frozenset[str]().union(*(part.model_digests for part in hits.values()))
+    nothing = (None,) * len(merged)
+    merged = replace(merged, distances=nothing, order_values=None, left_out={}, model_digests=digests, newest=True)
+    return replace(merged.page(request.offset), facets=_most_frequent(merged, request))
+
+
+def _most_frequent(merged: Hits, options: SearchOptions) -> Mapping[str, Mapping[str, int]] | None:
+    """Return the most frequent values of each requested column with their numbers of items, in descending order."""
+    if not options.facets:
+        return None
+    found = {name: (merged.facets or {}).get(name, {}) for name in options.facets}
+    ordered = {
+        name: sorted((-count, value) for value, count in counts.items() if count) for name, counts in found.items()
+    }
+    return {name: {value: -count for count, value in pairs[: options.facet_values]} for name, pairs in ordered.items()}
 
 
 def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) -> Hits:
     """Return the requested page of the merged answers to queries."""
-    refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}
-    parts = [silent(silo, reason) for silo, reason in {**replies.reasons, **refusals}.items()]
-    hits = {silo: answer for silo, answer in replies.answers.items() if isinstance(answer, Hits)}
+    hits, parts = _parts(replies)
     parts += [_with_order_values(answer, queries[silo]) for silo, answer in hits.items()]
     first = next(iter(queries.values()))
     by_rank = len({query.model_digest for query in queries.values()}) > 1
@@ -296,7 +355,7 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
     # The page is cut after the merge, because the first hits of all silos may be of one silo.
     merged = merge(parts, k=first.most_hits if by_outputs else first.reach, key=key, by_rank=by_rank)
     merged = by_cosine(merged, first.window, first.reach) if by_outputs else replace(merged, cosines=None)
-    merged = replace(merged, order_values=None)
+    merged = replace(merged, order_values=None, facets=_most_frequent(merged, first))
     return merged.page(first.offset) if first.offset else merged
 
 

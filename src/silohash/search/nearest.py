@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,10 @@ from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
+from silohash.search.composed import parsed_text
+from silohash.search.filters import Mask
 from silohash.search.hits import Query
-from silohash.search.loaded_index import LoadedIndex
+from silohash.search.loaded_index import Indexes, LoadedIndex
 from silohash.search.order import (
     ALL_WORDS,
     BY_CODE,
@@ -68,11 +70,14 @@ class Matches:
         keys: ``(n,)`` their keys, in ascending order.
         tiers: ``(n,)`` the tier of each (`silohash.search.order`).
         matched: ``(n,)`` the words that each has, as a sum of ``2 ** place`` over their places in the query.
+        hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
+            find. All are then at the same distance, so that words never tell of codes. None for other silos.
     """
 
     keys: Keys
     tiers: _Places
     matched: _Places
+    hidden_within: int | None = None
 
     def up_to(self, tier: int) -> Keys:
         """Return the keys of the items in a tier and those before it."""
@@ -93,15 +98,21 @@ MatchesOf: TypeAlias = Mapping[Modality, Matches] | None
 """The matches in each index that is searched; None if the query does not have words."""
 
 
+PassingIn: TypeAlias = Mapping[Modality, Mask] | None
+"""Which items of each index that is searched pass the filters; None if there are no filters."""
+
+
 def matches_in(
-    indexes: Mapping[Modality, LoadedIndex], query: Query, policy: Policy, fields: Collection[str], approved: Approved
+    indexes: Indexes, query: Query, policy: Policy, fields: Collection[str], approved: Approved
 ) -> MatchesOf:
     """Return what `matches_of` does for each index. ``approved`` is only called if there is a text to match."""
-    text = query.text if policy.accept_query_words and query.own_text is None else query.own_text
+    text = query.typed(accepted=policy.accept_query_words)
     if text is None:
         return None
-    ids = approved()
-    return {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
+    limit = None if policy.orders_by_outputs else most_bits
+    found = {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
+    return {name: replace(matches, hidden_within=limit) for name, matches in found.items()}
 
 
 def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved: Collection[str] | None) -> Matches:
@@ -109,11 +120,12 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
 
     Args:
         loaded: The index.
-        text: The query as it was typed.
+        text: The query as it was typed, with excluded words, which do not count.
         fields: The released fields.
         approved: Ids of the items that may be released; None for all. Others do not match, so that their words stay hidden.
     """
     analysis, store = loaded.store.manifest.analysis, loaded.store
+    text = parsed_text(text)[0]
     bits = _bits(text, analysis)
     by_word = {bit: loaded.keys_with_word(term, fields) for term, bit in bits.items()}
     captions = store.keys_with_caption(analyze(text, analysis)) if "caption" in fields else np.empty(0, np.int64)
@@ -128,6 +140,12 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
         known = positions(loaded.approved(approved), keys)[1]
         keys, tiers, matched = keys[known], tiers[known], matched[known]
     return Matches(keys, tiers, matched)
+
+
+def keys_excluded(loaded: LoadedIndex, text: str, fields: Collection[str]) -> list[Keys]:
+    """Return for each excluded word of a text the keys of the items that have all of its terms, in ascending order."""
+    terms = filter(None, (analyze(word, loaded.store.manifest.analysis) for word in parsed_text(text)[1]))
+    return [reduce(np.intersect1d, (loaded.keys_with_word(term, fields) for term in each)) for each in terms]
 
 
 def _bits(text: str, analysis: Analysis) -> dict[str, int]:
@@ -192,14 +210,28 @@ def taken(values: Sequence[T], places: Sequence[int]) -> tuple[T, ...]:
     return tuple([values[place] for place in places])
 
 
+def stored_rows(indexes: Indexes, items: NearItems) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
+    """Return the ids and payloads of items, from the first modality by which each was found."""
+    ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
+    missing: Sequence[int] = range(len(items))
+    for modality, loaded in indexes.items():
+        keys = items.keys[modality]
+        places = [place for place in missing if keys[place] != NO_KEY]
+        missing = [place for place in missing if keys[place] == NO_KEY]
+        for place, (name, payload) in zip(places, loaded.rows([keys[place] for place in places]), strict=True):
+            ids[place], payloads[place] = name, payload
+    return ids, payloads
+
+
 def items_to_merge(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     query: Query,
     k: int,
     policy: Policy,
     radius_bits: int | None,
     fields: Collection[str],
     approved: Approved,
+    passing: PassingIn = None,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the items that a silo answers with under its policy: at least the k of `nearest_items`.
 
@@ -207,7 +239,8 @@ def items_to_merge(
     windows of each. ``fields`` and ``approved`` are as in `matches_in`, and the rest as in `nearest_items`.
     """
     matches = matches_in(indexes, query, policy, fields, approved)
-    find = partial(nearest_items, radius_bits=radius_bits, step_bits=policy.distance_step_bits, matches=matches)
+    steps = policy.distance_step_bits
+    find = partial(nearest_items, radius_bits=radius_bits, step_bits=steps, matches=matches, passing=passing)
     if query.magnitudes is None or not all(loaded.has_outputs for loaded in indexes.values()):
         return find(indexes, query, k)
     items, left_out = find(indexes, query, max(k, min(query.window, policy.max_results)))
@@ -226,13 +259,14 @@ def searched_items(indexes: Mapping[Modality, LoadedIndex]) -> int:
 
 
 def nearest_items(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     query: Query,
     k: int,
     radius_bits: int | None,
     *,
     step_bits: int = 1,
     matches: MatchesOf = None,
+    passing: PassingIn = None,
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of a silo, in order, and the number of further items at the place of the last.
 
@@ -240,22 +274,25 @@ def nearest_items(
 
     Args:
         indexes: The indexes to search. An item without a code on one of them is found by its other code.
-        query: The code to search for, the label to filter by, and the key of the order among equals.
+        query: The code to search for, and the key of the order among equals.
         k: Number of items.
         radius_bits: Maximum distance of an item; None for no limit.
         step_bits: Distances are replaced by the middle of their step of this many bits before items are ordered, so that
             neither the order nor the choice of the items reveals more.
         matches: For each index, the items with words of the query; None if it does not have words.
+        passing: For each index, the items to search; None for all.
 
     Returns:
         The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
         there. It is empty if there are none.
     """
-    near = _near(indexes, query, k, radius_bits, step_bits)
+    near = _near(indexes, query, k, radius_bits, step_bits, passing)
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
-            found = _near(indexes, query, k, radius_bits, step_bits, among)
+            # Filters of a silo that hides distances are applied to what it found.
+            found = _hidden(indexes, query, matches, among)
+            found = found or _near(indexes, query, k, radius_bits, step_bits, passing, among)
             near = {name: _united(*near[name], *found[name]) for name in indexes}
     if len(indexes) == 1:
         [(name, loaded)] = indexes.items()
@@ -264,16 +301,19 @@ def nearest_items(
 
 
 def _near(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     query: Query,
     k: int,
     radius_bits: int | None,
     step_bits: int,
+    passing: PassingIn = None,
     among: Mapping[Modality, Keys] | None = None,
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
     chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
-    near = {name: loaded.nearest(query.words, k, query.label, chosen[name]) for name, loaded in indexes.items()}
+    if passing is not None:
+        chosen = {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
+    near = {name: loaded.nearest(query.words, k, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
         return near
@@ -284,6 +324,18 @@ def _near(
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
         return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
     return {name: _inside(*found, limit_bits) for name, found in near.items()}
+
+
+def _hidden(
+    indexes: Indexes, query: Query, matches: MatchesOf, among: Mapping[Modality, Keys]
+) -> dict[Modality, tuple[Keys, Distances]]:
+    """Return the keys and distances of all items in a tier, whatever their distance, if it is to be hidden."""
+    limits = {name: match.hidden_within for name, match in (matches or {}).items()}
+    return {
+        name: loaded.within(query.words, limit, among[name])
+        for name, loaded in indexes.items()
+        if (limit := limits[name]) is not None
+    }
 
 
 def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) -> tuple[Keys, Distances]:
@@ -299,7 +351,7 @@ def _rounded(
 
     Rounding down would put the silo before all that state exact distances. No distance is stated beyond the query's radius.
     """
-    keys, distances = loaded.within(query.words, limit_bits, query.label, among)
+    keys, distances = loaded.within(query.words, limit_bits, among)
     step, most = np.int32(step_bits), query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     return keys, np.minimum(distances // step * step + (step - 1) // 2, np.int32(most))
 
@@ -332,6 +384,9 @@ def _places(
     """Return the place and the words of each code, and whether there are order values."""
     nothing = np.zeros(len(keys), np.int64)
     tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
+    if matches is not None and matches.hidden_within is not None:
+        stated = min(matches.hidden_within, query.bits if query.radius_bits is None else query.radius_bits)
+        distances = np.where(tiers < BY_CODE, stated, distances)
     values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
     return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 
@@ -357,7 +412,7 @@ def _near_items(
 
 
 def _joined(
-    indexes: Mapping[Modality, LoadedIndex],
+    indexes: Indexes,
     near: Mapping[Modality, tuple[Keys, Distances]],
     query: Query,
     k: int,
@@ -371,7 +426,7 @@ def _joined(
     places, words = (np.concatenate(parts) for parts in zip(*((place, word) for place, word, _ in placed), strict=True))
     valued = all(valued for *_, valued in placed)
     digests: Digests = np.concatenate([indexes[name].digests(near[name][0]) for name in names])
-    items, item_of = _grouped(digests)
+    items, item_of = grouped(digests)
     nearest = np.full(len(items), np.iinfo(np.int64).max)
     np.minimum.at(nearest, item_of, places)
     ranked = first_places(nearest, items, query.tie_key, k)
@@ -386,7 +441,7 @@ def _joined(
     return _near_items(nearest, ranked, columns, None if matches is None else held, valued=valued)
 
 
-def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
+def grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
     """Return each digest once, in ascending order, and the position of each given one. `numpy.unique` loads more modules."""
     order = np.argsort(digests, kind="stable")
     ordered = digests[order]

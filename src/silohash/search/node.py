@@ -6,26 +6,38 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silohash import __version__
 from silohash.base.errors import LimitReached, NotFound, NotPermitted, NotSearchable, UserError
 from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
 from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
-from silohash.search import nearest
+from silohash.search import browse, nearest
+from silohash.search.composed import parsed_text
+from silohash.search.filters import Mask
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.ledger import Ledger
-from silohash.search.loaded_index import LoadedIndex, most_frequent
-from silohash.search.policy import CONTENT_REFUSED, MEASURED, SIMILAR_REFUSED, Approvals, Policy, Quota
+from silohash.search.loaded_index import Indexes, LoadedIndex
+from silohash.search.options import SearchOptions
+from silohash.search.policy import (
+    BROWSING_REFUSED,
+    FILTERED_NEAREST,
+    MEASURED,
+    SIMILAR_REFUSED,
+    Approvals,
+    Policy,
+    Quota,
+)
 from silohash.search.reasons import Reason
-from silohash.search.requests import MOST_EXAMPLES, MOST_SUMMARY_LABELS, Code, Item, SiloStatus
+from silohash.search.requests import Browse, Code, Item, SiloStatus
+from silohash.search.summary import summary_of
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -162,8 +174,7 @@ class SiloNode:
         if "caption" not in self.policy.fields or self._approvals is not None:
             return []
         try:
-            first = [*self._loaded.values()][:1]
-            payloads = [payload for loaded in first for payload in loaded.store.first_payloads(most)]
+            payloads = [each for loaded in [*self._loaded.values()][:1] for each in loaded.store.first_payloads(most)]
         except UserError:
             # Captions are only offered as examples; a search answers with the reason.
             return []
@@ -235,7 +246,7 @@ class SiloNode:
         if self._ledger is not None:
             self._ledger.close()
 
-    def answer(self, query: Query) -> Hits:
+    def answer(self, query: Query | Browse) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.
 
         Items are ordered by (distance, `order.tie_order`), which also resolves a tie at the cut (see `nearest`), so that the
@@ -255,6 +266,8 @@ class SiloNode:
         for _ in range(ATTEMPTS):
             try:
                 indexes, reasons = self._indexes_for(query)
+                if isinstance(query, Browse):
+                    return self._newest(indexes, query, reasons)
                 if self._ledger is not None:
                     self._ledger.admit(query, self.policy)
                 return self._released_hits(indexes, query, reasons)
@@ -303,39 +316,7 @@ class SiloNode:
 
     def status(self) -> SiloStatus:
         """Return the summary of the silo. If it cannot be searched, the summary has the reason instead of an error."""
-        indexes, unusable = self.indexes()
-        reasons = [reason for modality, reason in unusable.items() if self.has(modality)]
-        try:
-            digest = self.model_digest
-            first = next(iter(indexes.values()), None)
-            return SiloStatus(
-                name=self.name,
-                version=__version__,
-                items={modality: len(loaded.index) for modality, loaded in indexes.items()},
-                model_digest=digest,
-                reason=" ".join(dict.fromkeys(reasons)),
-                reachable=bool(indexes),
-                fields=self.policy.fields,
-                labels={} if first is None else self._labels(first),
-                examples=() if first is None else self._examples(first),
-                models=(digest, *self.other_models),
-                accepts_content=self.policy.accept_query_content,
-                accepts_words=self.policy.accept_query_words,
-            )
-        except UserError as error:
-            return SiloStatus(name=self.name, version=__version__, reason=str(error), reachable=False)
-
-    def _examples(self, loaded: LoadedIndex) -> tuple[Item, ...]:
-        """Return some items of an index, spread evenly over it, as far as the policy approves them."""
-        keys = loaded.index.keys
-        count = min(MOST_EXAMPLES, len(keys))
-        places = (2 * np.arange(count) + 1) * len(keys) // (2 * max(count, 1))
-        return tuple(self.item(name) for name in loaded.store.item_ids(keys[places]) if self.approves(name))
-
-    def _labels(self, loaded: LoadedIndex) -> dict[str, int]:
-        """Return the labels of the items that the silo releases, in order; the most frequent ones if there are too many."""
-        released = "labels" in self.policy.fields
-        return most_frequent(loaded.labels(self.approved_ids()), MOST_SUMMARY_LABELS) if released else {}
+        return summary_of(self)
 
     def _usable(
         self, modalities: Iterable[Modality], query: Query | None = None
@@ -346,15 +327,19 @@ class SiloNode:
             raise NotSearchable(" ".join(dict.fromkeys(reasons.values())))
         return indexes, reasons
 
-    def _indexes_for(self, query: Query) -> tuple[dict[Modality, LoadedIndex], list[str]]:
+    def _indexes_for(self, query: Query | Browse) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
-        if query.label is not None and "labels" not in self.policy.fields:
-            raise NotPermitted("Its policy does not release labels, so a search cannot filter by them.")
+        used = [*(condition.column for condition in query.conditions), *filter(None, [query.newest_by])]
+        if refusal := self.policy.refusal_to_use(used):
+            raise NotPermitted(refusal)
+        if isinstance(query, Browse) and self.policy.max_distance_bits is not None:
+            raise NotPermitted(BROWSING_REFUSED)
         if query.radius_bits is not None and self.policy.rank_only:
             raise NotPermitted("Its policy does not release distances, so a search cannot limit them.")
-        if query.source in self._refused_sources:
+        if isinstance(query, Query) and query.source in self._refused_sources:
             raise NotPermitted(self._refused_sources[query.source])
-        indexes, reasons = self._usable(modalities_of(query.target), query)
+        indexes, reasons = self._usable(modalities_of(query.target), query if isinstance(query, Query) else None)
+        browse.check_columns(indexes, used)
         searched = " and ".join(f"{modality}s" for modality in indexes)
         return indexes, [
             f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)
@@ -367,34 +352,73 @@ class SiloNode:
         except UserError:
             return False
 
-    def _released_hits(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
+    def _released_hits(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
         """Search, and leave out what the policy hides if it releases ranks only."""
         if not self.policy.rank_only or self._ledger is None:
             return self._search(indexes, query, reasons)
         hits = self._search(indexes, query.with_key(self._ledger.key_of(query)), reasons)
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
-    def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
+    def _search(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
         if self._ignores_magnitudes(query):
             query = query.without_magnitudes()
-        k = min(query.reach, self.policy.max_results)
-        asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
-        items, scores, refusal = self._scored(indexes, query, k) if asks_for_scores else (None, None, [])
+        k, most = min(query.reach, self.policy.max_results), self.policy.max_results
+        text = query.typed(accepted=self.policy.accept_query_words) or ""
+        passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
+        filtered_last = passing is not None and not self._outputs
+        asks_for_scores = len(indexes) == 1 and not ((query.nodes is None and query.content is None) or filtered_last)
+        items, scores, refusal = self._scored(indexes, query, k, passing) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
             radius_bits = self.policy.radius_bits(query.radius_bits)
+            before, count = (None, most) if filtered_last else (passing, k)
             items, left_out = nearest.items_to_merge(
-                indexes, query, k, self.policy, radius_bits, self._released, self.approved_ids
+                indexes, query, count, self.policy, radius_bits, self._released, self.approved_ids, before
             )
         reasons = [*reasons, *refusal]
-        if len(items) < k or k == self.policy.max_results:
+        if passing is not None and filtered_last:
+            items, left_out = items.taken(browse.passing_places(indexes, items, passing)[:k]), {}
+            reasons.append(FILTERED_NEAREST.format(most))
+        if len(items) < k or k == most:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
-        ids, payloads = self._stored(indexes, items)
+        return self._hits(indexes, items, query, reasons, k, passing=passing, scores=scores, left_out=left_out)
+
+    def _newest(self, indexes: Indexes, request: Browse, reasons: Sequence[str]) -> Hits:
+        """Return the items that pass the filters, newest first."""
+        k, passing = min(request.reach, self.policy.max_results), self._passing(indexes, request)
+        items = browse.newest_items(indexes, passing, request, k)
+        reasons = [*reasons, *self.policy.reached(request.reach, None, len(items))]
+        return self._hits(indexes, items, request, reasons, k, passing=passing)
+
+    def _passing(self, indexes: Indexes, query: SearchOptions, text: str = "") -> dict[Modality, Mask]:
+        """Return which items pass the filters and the excluded words of a text. Those that are not approved do not."""
+        ids, excluded = self.approved_ids(), partial(nearest.keys_excluded, text=text, fields=self._released)
+        return {name: loaded.passing(query.conditions, ids, excluded(loaded)) for name, loaded in indexes.items()}
+
+    def _hits(
+        self,
+        indexes: Indexes,
+        items: nearest.NearItems,
+        query: Query | Browse,
+        reasons: list[str],
+        k: int,
+        *,
+        passing: nearest.PassingIn,
+        scores: tuple[float, ...] | None = None,
+        left_out: Mapping[int, int] | None = None,
+    ) -> Hits:
+        """Return what the policy releases of items, of which the first k may be on a page, with the counts of values."""
+        ids, payloads = nearest.stored_rows(indexes, items)
         kept = self._approved(ids)
         if len(kept) < len(ids):
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
             items, ids, payloads = items.taken(kept), nearest.taken(ids, kept), nearest.taken(payloads, kept)
             scores = None if scores is None else nearest.taken(scores, kept)
+        facets = None
+        if query.facets:
+            counted, refusals = self.policy.countable(query.facets)
+            reasons += refusals
+            facets = browse.counts_in(indexes, passing or self._passing(indexes, query), counted, self.name)
         shown = items.shown(k)
         if query.previews:
             self._add_previews(nearest.taken(ids, shown), nearest.taken(payloads, shown))
@@ -406,7 +430,7 @@ class SiloNode:
             found_by=items.found_by,
             order_values=items.order_values,
             cosines=items.cosines,
-            left_out=left_out,
+            left_out=left_out or {},
             limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores,
@@ -416,22 +440,24 @@ class SiloNode:
             alterations=self._alterations,
             tiers=items.tiers,
             matched=items.matched,
+            facets=facets,
+            applied=len(query.where),
         )
 
     def _ignores_magnitudes(self, query: Query) -> bool:
         """Return whether a query has magnitudes that must not order items."""
         return query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
 
-    def _edition(self, indexes: Mapping[Modality, LoadedIndex]) -> str:
+    def _edition(self, indexes: Indexes) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""
         content = [self._secret, *(loaded.edition for loaded in indexes.values())]
         return blake2b("-".join(content).encode(), digest_size=8).hexdigest()
 
     def _scored(
-        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int
+        self, indexes: Indexes, query: Query, k: int, passing: nearest.PassingIn
     ) -> tuple[nearest.NearItems | None, tuple[float, ...] | None, list[str]]:
         """Return the k items with the highest scores among the candidates, and their scores."""
-        refusal = self._refusal_to_score(query)
+        refusal = self.policy.refusal_to_score(sent=query.content is not None, scores=self.matcher is not None)
         if refusal or self.matcher is None:
             return None, None, refusal
         [modality] = indexes
@@ -441,23 +467,12 @@ class SiloNode:
             reach = nearest.candidates(self.matcher, query, modality, k)
             radius_bits = self.policy.radius_bits(query.radius_bits)
             matches = nearest.matches_in(indexes, query, self.policy, self._released, self.approved_ids)
-            items, _ = nearest.nearest_items(indexes, query, reach, radius_bits, matches=matches)
+            items, _ = nearest.nearest_items(indexes, query, reach, radius_bits, matches=matches, passing=passing)
             return *nearest.best_items(self.matcher, query, modality, items, k), []
         except UserError as error:
             if self._changed():
                 raise
             return None, None, [f"It compared codes only. {error}"]
-
-    def _refusal_to_score(self, query: Query) -> list[str]:
-        """Return the reason for comparing codes only although a query asks for scores, if there is one to give."""
-        if query.content is not None and not self.policy.accept_query_content:
-            return [CONTENT_REFUSED]
-        if query.content is not None and self.matcher is None:
-            return ["It compared codes only, because its model cannot score items."]
-        # Scores are neither rounded nor noised, and would tell more than the distances.
-        if self.policy.distance_step_bits > 1:
-            return ["It rounds distances, so it does not release scores."]
-        return ["It does not release distances as they are, and thus no scores."] if self._alterations else []
 
     def _approved(self, ids: Sequence[str]) -> Sequence[int]:
         """Return the places of the ids whose items the policy allows releasing, in order. The exceptions are `approves`'."""
@@ -465,20 +480,6 @@ class SiloNode:
         if approved is None:
             return range(len(ids))
         return [place for place, name in enumerate(ids) if name in approved]
-
-    def _stored(
-        self, indexes: Mapping[Modality, LoadedIndex], items: nearest.NearItems
-    ) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
-        """Return the ids and payloads of items, from the first modality by which each was found."""
-        ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
-        missing: Sequence[int] = range(len(items))
-        for modality, loaded in indexes.items():
-            keys = items.keys[modality]
-            places = [place for place in missing if keys[place] != nearest.NO_KEY]
-            missing = [place for place in missing if keys[place] == nearest.NO_KEY]
-            for place, (name, payload) in zip(places, loaded.rows([keys[place] for place in places]), strict=True):
-                ids[place], payloads[place] = name, payload
-        return ids, payloads
 
     def _released_parts(self, payloads: Sequence[dict[str, Any]], shown: Sequence[int]) -> tuple[dict[str, Any], ...]:
         """Return the part of each payload that may be released, which usually is all of it, and none of those not shown."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -33,7 +33,8 @@ from silohash.base.errors import (
 from silohash.base.files import read_text, read_toml
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, Modality
-from silohash.index.base import FIELDS
+from silohash.index.base import FIELDS, MOST_COLUMNS
+from silohash.search.filters import SILO
 
 Source: TypeAlias = Literal["text", "picture", "vector", "code", "item"]
 """What the code of a query was made from; "item" for the code of an item of a silo."""
@@ -47,6 +48,8 @@ Alteration: TypeAlias = Literal["rounded", "noised", "ranks"]
 SIMILAR_REFUSED = "Its policy does not allow searching for items like an item."
 CODES_REFUSED = "Its policy allows searches with texts and pictures only, not with codes or vectors."
 CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
+FILTERED_NEAREST = "Its policy limits what answers tell of codes, so it filtered its nearest {:,} items only."
+BROWSING_REFUSED = "Its policy releases only items near a query, so it does not list them."
 MINUTE_SECONDS = 60
 DAY_SECONDS = 86_400
 
@@ -59,6 +62,7 @@ class Policy:
         max_results: Maximum number of items per query, over all its pages; at least 1.
         max_distance_bits: Maximum distance of an item that is released, at least 0; None for no limit.
         fields: Released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
+        columns: Names of the further columns of the archive that are released, by which searches can filter.
         modalities: Modalities whose index may be searched. If empty, the silo does not answer queries.
         distance_step_bits: Released distances are rounded to the middle of steps of this many bits, at least 1. At 4, the
             distances 0 to 3 become 1, and 4 to 7 become 5. At 1 they are exact.
@@ -86,6 +90,7 @@ class Policy:
     max_results: int = 1000
     max_distance_bits: int | None = None
     fields: tuple[str, ...] = FIELDS
+    columns: tuple[str, ...] = ()
     modalities: tuple[Modality, ...] = MODALITIES
     distance_step_bits: int = 1
     max_queries_per_minute: int | None = None
@@ -141,6 +146,7 @@ class Policy:
             )
         object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
+        object.__setattr__(self, "columns", _checked_columns(self.columns))
         object.__setattr__(self, "modalities", _checked_names("modalities", self.modalities, MODALITIES))
 
     @property
@@ -155,6 +161,48 @@ class Policy:
     def orders_by_outputs(self) -> bool:
         """Whether outputs order items, and not codes alone. They would tell more than a limited answer may."""
         return self.alterations is None and self.max_near_queries is None
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What an index stores of items to show: the released fields and further columns."""
+        return (*self.fields, *self.columns)
+
+    @property
+    def counts_values(self) -> bool:
+        """Whether to count the values of columns. Counts are of all items, and would tell more than a limited answer may."""
+        return self.orders_by_outputs and self.max_distance_bits is None
+
+    def refusal_to_use(self, columns: Iterable[str]) -> str:
+        """Return why a search cannot use some columns, whether they exist or not; empty if it can."""
+        for name in columns:
+            if name not in self.stored or name == "preview":
+                released = ", ".join(each for each in self.stored if each != "preview") or "nothing else"
+                return f'Its policy does not release "{name}", so a search cannot use it. It releases: {released}.'
+        return ""
+
+    def countable(self, columns: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the columns whose values are counted, and the reasons for leaving out others."""
+        if not self.counts_values:
+            return [], ["Its policy limits what answers tell, so it does not count values."]
+        hidden = [name for name in columns if name != SILO and self.refusal_to_use([name])]
+        reasons = [f'Its policy does not release "{name}", so it does not count its values.' for name in hidden]
+        return [name for name in columns if name not in hidden], reasons
+
+    def refusal_to_score(self, *, sent: bool, scores: bool) -> list[str]:
+        """Return the reason for comparing codes only although a query asks for scores, if there is one to give.
+
+        Args:
+            sent: Whether the query was sent with words or regions.
+            scores: Whether the model of the silo can score items.
+        """
+        if sent and not self.accept_query_content:
+            return [CONTENT_REFUSED]
+        if sent and not scores:
+            return ["It compared codes only, because its model cannot score items."]
+        # Scores are neither rounded nor noised, and would tell more than the distances.
+        if self.distance_step_bits > 1:
+            return ["It rounds distances, so it does not release scores."]
+        return ["It does not release distances as they are, and thus no scores."] if self.alterations else []
 
     @property
     def needs_ledger(self) -> bool:
@@ -175,8 +223,10 @@ class Policy:
             >>> Policy(fields=("caption",)).released({"caption": "two parrots", "labels": ["bird"]})
             {'caption': 'two parrots'}
         """
-        fields = self.fields
-        return {name: value for name, value in payload.items() if name in fields}
+        fields, columns = self.fields, payload.get("columns", {})
+        released = {name: value for name, value in payload.items() if name in fields}
+        further = {name: columns[name] for name in self.columns if name in columns}
+        return released | {"columns": further} if further else released
 
     def radius_bits(self, requested_bits: int | None) -> int | None:
         """Return the radius of a search: the smaller of the requested radius and the policy's, None if neither is set."""
@@ -273,6 +323,17 @@ def _checked_names(key: str, names: object, known: tuple[str, ...]) -> tuple[str
         if name not in known:
             near = suggestion(name, known) if isinstance(name, str) else ""
             raise UnknownName(f"{key} has the unknown name {name!r}{near}; choose from: {', '.join(known)}.")
+    return tuple(names)
+
+
+def _checked_columns(names: object) -> tuple[str, ...]:
+    """Return the names of further columns as a tuple, after checking that they are not those of fields."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise WrongType(f"columns is {names!r}. Set it to a list of names of columns of the archive.")
+    if known := [name for name in names if name in FIELDS]:
+        raise ConflictingOptions(f'columns has "{known[0]}", which is a field. Add it to fields instead.')
+    if len(names) > MOST_COLUMNS:
+        raise OutOfRange(f"columns has {len(names)} names. Set it to at most {MOST_COLUMNS}.")
     return tuple(names)
 
 

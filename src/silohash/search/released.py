@@ -23,15 +23,17 @@ class Shown(NamedTuple):
     caption: str
     labels: tuple[str, ...]
     preview_url: str | None
+    columns: dict[str, str]
 
 
 def shown_of(payload: Mapping[str, Any]) -> Shown:
     """Return what a payload that a silo released holds for people to see."""
-    labels, url = payload.get("labels"), payload.get("preview")
+    labels, url, columns = payload.get("labels"), payload.get("preview"), payload.get("columns")
     return Shown(
         str(payload.get("caption") or ""),
         tuple(map(str, labels)) if labels and isinstance(labels, list | tuple) else (),
         url if url is not None and preview_content(url) is not None else None,
+        {str(name): str(value) for name, value in columns.items()} if isinstance(columns, dict) else {},
     )
 
 
@@ -70,6 +72,11 @@ class Released:
     def labels(self) -> tuple[str, ...]:
         """Names of the item's labels, empty if they are not released."""
         return self._shown.labels
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Values of the item in further columns of the archive, as far as they are released."""
+        return self._shown.columns
 
     @property
     def preview_url(self) -> str | None:

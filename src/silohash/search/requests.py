@@ -12,14 +12,16 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from silohash.base.errors import EmptyInput
+from silohash.base.errors import EmptyInput, NoEffect, OneInputNeeded
 from silohash.base.types import Modality
 from silohash.evaluate.collapse import CodeUse
-from silohash.index.base import FIELDS
+from silohash.index.base import FIELDS, MOST_COLUMNS
 from silohash.index.codes import Magnitudes
 from silohash.search.fields import (
     CODE,
+    KEY,
     MOST_CHARACTERS,
+    MOST_FACET_VALUES,
     PAYLOAD,
     REASON,
     Bits,
@@ -34,14 +36,19 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
-from silohash.search.hits import Hits, Query, SearchOptions
+from silohash.search.hits import Hits, Query
+from silohash.search.options import SearchOptions
 from silohash.search.released import Released
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
+    from silohash.search.composed import Composed
 
 T = TypeVar("T")
+
+Asked: TypeAlias = "Value | Code | Composed"
+"""What is searched for."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -71,7 +78,7 @@ MOST_EXAMPLES = 8
 MOST_EXAMPLE_CHARACTERS = 1 << 19
 """Most characters of all examples of a summary together, previews included."""
 
-MOST_SUMMARY_LABELS = 1_000
+MOST_SUMMARY_LABELS = MOST_FACET_VALUES
 """Number of labels in a summary, which would otherwise exceed the limit of an answer if an archive has free keywords."""
 
 MOST_LABEL_CHARACTERS = 1 << 16
@@ -138,6 +145,7 @@ class SiloStatus:
         reason: Why the silo cannot be searched, or only in part; empty if it can.
         reachable: Whether the silo answers.
         fields: The fields of an item that the silo releases.
+        columns: The further columns that the silo releases.
         labels: Maps the most frequent labels of the silo's items to the number of items; empty if they are not released.
         examples: A few items of the silo, spread over its index.
         models: Digests of all models with which the silo can be searched. There are two while it changes to a new model.
@@ -152,6 +160,7 @@ class SiloStatus:
     reason: Annotated[str, REASON] = ""
     reachable: bool = True
     fields: tuple[Text, ...] = ()
+    columns: Annotated[tuple[Text, ...], Field(max_length=MOST_COLUMNS), Sometimes] = ()
     labels: Annotated[Mapping[str, int], Sent(dict[Text, Count], _sent_labels)] = field(default_factory=dict)
     examples: Annotated[tuple[Item, ...], Sent(_Examples, _sent_examples, _examples_of)] = ()
     models: Annotated[tuple[Digest, ...], Field(max_length=10), Sometimes] = ()
@@ -215,7 +224,22 @@ class StatusRequest:
     seconds_left: SecondsLeft = None
 
 
-Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Browse(SearchOptions):
+    """Request the items that pass the filters, newest first, when nothing is searched for. The values are as in `Query`."""
+
+    previews: bool = False
+    tie_key: Annotated[bytes, KEY] = b""
+    request_id: Annotated[RequestId, Sometimes] = ""
+    seconds_left: SecondsLeft = None
+
+    @property
+    def most_hits(self) -> int:
+        """The largest number of hits in the answer of a silo."""
+        return self.reach
+
+
+Request: TypeAlias = Query | Browse | ItemRequest | CodeRequest | StatusRequest
 Answer: TypeAlias = Hits | Item | Code | SiloStatus | Refusal
 
 
@@ -225,16 +249,17 @@ class SearchRequest(SearchOptions):
 
     Attributes:
         value: A text; a decoded and checked picture, upright, in mode ``L`` or ``RGB``; a feature vector, ``(D,)``, or
-            ``(R, D + 4)`` for the regions of a picture with their boxes, for runs that were trained on given features; or a
-            code.
+            ``(R, D + 4)`` for the regions of a picture with their boxes, for runs that were trained on given features; a
+            picture with words; a code; or None to list the items that pass the filters, newest first. Words of a text with a
+            minus before them are excluded.
         modality: What a picture or a vector describes. That of a text is always "text", and a code needs none.
     """
 
-    value: Value | Code
+    value: Asked | None
     modality: Modality = "image"
 
     @classmethod
-    def of(cls, options: SearchOptions, value: Value | Code, modality: Modality = "image") -> SearchRequest:
+    def of(cls, options: SearchOptions, value: Asked | None, modality: Modality = "image") -> SearchRequest:
         """Return a request with some options."""
         return cls(**options.values(), value=value, modality=modality)
 
@@ -242,8 +267,16 @@ class SearchRequest(SearchOptions):
         """Check the request.
 
         Raises:
-            UserError: If the text is empty or a number is out of range.
+            UserError: If the text is empty, a number is out of range, there is neither a value nor a filter, or an option
+                has no effect.
         """
+        if self.value is None:
+            if not (self.where or self.label or self.silos or self.facets or self.newest_by):
+                raise OneInputNeeded("Give a text, a picture or a vector to search for, or a filter to list items.")
+            if self.radius_bits is not None:
+                raise NoEffect("A maximum distance needs a text, a picture or a vector. Leave it out to list items.")
+        elif self.newest_by is not None:
+            raise NoEffect("newest_by orders items only if nothing is searched for. Leave one of them out.")
         if isinstance(self.value, str):
             object.__setattr__(self, "modality", "text")
             if not self.value.strip():

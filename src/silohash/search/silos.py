@@ -127,12 +127,12 @@ def _checked_backend(backend: Backend | None, folder: Path) -> Backend:
 
 
 def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the fields that the policy of each silo of a run releases, which are the fields that its index stores.
+    """Return the fields and columns that the policy of each silo of a run releases, which are what its index stores.
 
     Raises:
         UserError: If a policy is not valid.
     """
-    return {silo: policy_of(folder / POLICIES, silo).fields for silo in silos}
+    return {silo: policy_of(folder / POLICIES, silo).stored for silo in silos}
 
 
 class RunSearch(Federation):

@@ -96,16 +96,27 @@ def _ties(hits: Hits) -> Iterator[str]:
         yield f"{count:,} more {'is' if count == 1 else 'are'} equally near ({last}). Increase k to see more."
 
 
-def notes(hits: Hits) -> list[str]:
-    """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
+def about_query(hits: Hits) -> list[str]:
+    """Return sentences about words of the query that carry no weight, are not read, or are not compared by some silos."""
     found = [_about_words(hits)] if hits.unknown_words else []
     if hits.unread is not None:
         found.append(str(hits.unread))
-    found += _ties(hits)
+    if hits.excluded_words:
+        but = ", except by silos that do not compare words" if hits.by_code_only else ""
+        found.append(f"Items with {', '.join(hits.excluded_words)} are left out{but}.")
     if hits.by_code_only:
         found.append(f"Searched by code only, without comparing words: {', '.join(hits.by_code_only)}.")
+    return found
+
+
+def notes(hits: Hits) -> list[str]:
+    """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
+    found = about_query(hits)
+    found += _ties(hits)
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
+    for name, counts in (hits.facets or {}).items():
+        found.append(f"{name}: {', '.join(f'{value} ({count:,})' for value, count in counts.items()) or 'no values'}.")
     if not hits:
         found.append(_about_nothing(hits))
     elif not hits.comparable:
@@ -124,7 +135,9 @@ def _about_words(hits: Hits) -> str:
     named = hits.unknown_words[:MOST_NAMED]
     more = len(hits.unknown_words) - len(named)
     words = ", ".join(named) + (f" and {more:,} more words" if more else "")
-    return f"{words} {'is' if len(hits.unknown_words) == 1 else 'are'} unknown to this model; searched with the rest."
+    are = "is" if len(hits.unknown_words) == 1 else "are"
+    rest = "only items with all words of the text were found" if hits.order == "words" else "searched with the rest"
+    return f"{words} {are} unknown to this model{f'; {rest}' if hits else ''}."
 
 
 def as_text(hits: Hits) -> str:

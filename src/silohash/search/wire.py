@@ -44,6 +44,7 @@ from silohash.search.node import SiloNode
 from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
+    Browse,
     Code,
     CodeRequest,
     Item,
@@ -78,7 +79,13 @@ EXCLUDED = Reason("An administrator of the hub has excluded it.", "excluded")
 OVERLOAD = Reason("It was not asked, because reading its answers takes too much of the hub's time.", "overload")
 
 
-REQUESTS: Mapping[str, type] = {"search": Query, "item": ItemRequest, "code": CodeRequest, "status": StatusRequest}
+REQUESTS: Mapping[str, type] = {
+    "search": Query,
+    "browse": Browse,
+    "item": ItemRequest,
+    "code": CodeRequest,
+    "status": StatusRequest,
+}
 ANSWERS: Mapping[str, type] = {
     "hits": Hits,
     "released": Item,
@@ -390,7 +397,7 @@ class WireBus:
     def _checked(self, silo: str, request: Request, content: bytes) -> Answer | Reason:
         """Return the answer of a silo to a request, or the reason for not using it."""
         try:
-            hits = request.most_hits if isinstance(request, Query) else 1
+            hits = request.most_hits if isinstance(request, Query | Browse) else 1
             if has_too_many_values(content, None if isinstance(request, StatusRequest) else hits):
                 raise UnreadableMessage("Its answer does not have the expected form (it has too many values).")
             answer = decode_answer(content, silo)

@@ -28,8 +28,10 @@ from typing import Any
 from filelock import lock_descriptor, unlock_descriptor
 
 from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile, UserError
+from silohash.search.filters import LABELS
 from silohash.search.hits import Hits, Query
-from silohash.search.requests import Code, Item, ItemRequest, Request, SiloStatus, StatusRequest
+from silohash.search.options import SearchOptions
+from silohash.search.requests import Browse, Code, Item, ItemRequest, Request, SiloStatus, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.logs import log_event
 
@@ -265,6 +267,8 @@ def _of_request(request: Request | None) -> dict[str, Any]:
     if isinstance(request, StatusRequest):
         return {"request": "status", "asker": "", "request_id": request.request_id}
     sender = {"asker": request.asker, "request_id": request.request_id}
+    if isinstance(request, Browse):
+        return {"request": "browse", **sender, "k": request.k, "offset": request.offset, **_filters_of(request)}
     if isinstance(request, Query):
         return {
             "request": "search",
@@ -273,12 +277,18 @@ def _of_request(request: Request | None) -> dict[str, Any]:
             "k": request.k,
             "offset": request.offset,
             "radius_bits": request.radius_bits,
-            "by_label": request.label is not None,
+            **_filters_of(request),
             "with_content": request.content is not None,
             "with_words": request.text is not None,
             "previews": request.previews,
         }
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}
+
+
+def _filters_of(options: SearchOptions) -> dict[str, Any]:
+    """Return the part of a line that describes the filters: the names of columns, and no values."""
+    columns = sorted({condition.column for condition in options.conditions})
+    return {"by_label": LABELS in columns, "by_columns": columns, "facets": list(options.facets)}
 
 
 def _append_whole(file: FileIO, content: bytes, size: int) -> None:

@@ -30,7 +30,7 @@ from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, 
 from silohash.search.breaker import State
 from silohash.search.hits import Hits, Query
 from silohash.search.reasons import kind_of
-from silohash.search.requests import CodeRequest, FederationStatus, Item, ItemRequest, SiloStatus, StatusRequest
+from silohash.search.requests import Browse, CodeRequest, FederationStatus, Item, ItemRequest, SiloStatus, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.config import MetricsSettings, host_and_port
 from silohash.service.logs import Kind, Outcome
@@ -159,7 +159,13 @@ cannot be written. ``refused``: the policy forbids it, or the index cannot be us
 ``forged``, ``replayed``, ``stale``: see `silohash.service.envelope.Rejected`.
 """
 
-KINDS: Mapping[type, str] = {Query: "search", ItemRequest: "item", CodeRequest: "code", StatusRequest: "status"}
+KINDS: Mapping[type, str] = {
+    Query: "search",
+    Browse: "browse",
+    ItemRequest: "item",
+    CodeRequest: "code",
+    StatusRequest: "status",
+}
 """The kind of each request."""
 
 REFUSALS: Mapping[type[Exception], Refusal] = {

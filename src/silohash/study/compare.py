@@ -48,13 +48,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """The figures of a run, in total and per query.
-
-    Attributes:
-        name: The run's name in messages.
-        per_query: (evaluation, task, measure) -> ``(Q,)``, NaN for a query that is not counted.
-        queries: Digest of the query ids.
-    """
+    """The figures of a run, in total and per query, with its name in messages. See `silohash.study.results.RunResult`."""
 
     name: str
     rows: tuple[ResultRow, ...]

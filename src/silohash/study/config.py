@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import tomlkit
 from pydantic import (
     AfterValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -82,10 +81,8 @@ class Choice(Section):
     """Settings by dotted key, such as ``"federated.name" = "fedavg"``."""
 
 
-class Axis(Section):
+class Axis(Section, populate_by_name=True):
     """``[[axis]]``: what is varied, given as ``choice`` tables or as ``key`` and ``values``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
 
     name: str = Field(min_length=1)
     """Name in tables."""
@@ -149,18 +146,13 @@ class Table(Section):
     """An axis of the rows or columns with some of its choices, such as ``{ method = ["FedAvg"] }``. For each of these
     choices, a table shows the differences of all others from it, paired by seed."""
 
-    @field_validator("measure")
+    @field_validator("measure", "further_measures")
     @classmethod
-    def _is_a_measure(cls, value: str) -> str:
+    def _are_measures(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
         try:
-            return str(Measure.parse(value))
+            return str(Measure.parse(value)) if isinstance(value, str) else tuple(str(Measure.parse(m)) for m in value)
         except UserError as error:
             raise ValueError(str(error)) from error
-
-    @field_validator("further_measures")
-    @classmethod
-    def _are_measures(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(cls._is_a_measure, value))
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -239,10 +231,8 @@ class TunedBefore(Section):
         return f"Values tuned for each {' and '.join(self.of)} by another study ({self.file.name})."
 
 
-class StudyConfig(Section):
+class StudyConfig(Section, populate_by_name=True):
     """The config of a study, which `silohash study` reads and stores."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
 
     title: str = ""
     """Title of tables and plots."""

@@ -106,12 +106,7 @@ def _with_tuned(config: StudyConfig, wanted: Sequence[PlannedRun], tuned: Tuned)
 
 
 def _tune(
-    tuning: Tuning,
-    names: set[str],
-    processes: int,
-    console: Console,
-    make_pool: Callable[[int], JobPool],
-    until: float,
+    tuning: Tuning, names: set[str], processes: int, console: Console, make_pool: Callable[[int], JobPool], until: float
 ) -> list[Outcome]:
     """Run the unfinished trials of some searches until a point in time, and return those that failed."""
     chosen = [search for search in tuning.searches if search.name in names]

@@ -297,22 +297,17 @@ def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> l
                 pass
     changed = {job.name: difference for job in jobs if (difference := changes(job))}
     if changed and not fresh:
-        raise RunChanged(_refusal(changed))
+        name, others = next(iter(changed)), f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        raise RunChanged(
+            f"The run {name}{others} was started with other settings: {changed[name]}. Restore the study, choose another "
+            "--out, or run the changed runs again with --fresh."
+        )
     for job in jobs:
         reason = f"its settings have changed: {changed[job.name]}" if job.name in changed else damage(job)
         if reason:
             aside = set_aside(job.folder)
             notify(f"{job.name}: starts again; the old folder is now {aside.name} ({reason})")
     return [job for job in jobs if state_of(job) != "finished"]
-
-
-def _refusal(changed: Mapping[str, str]) -> str:
-    name, difference = next(iter(changed.items()))
-    others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-    return (
-        f"The run {name}{others} was started with other settings: {difference}. Restore the study, choose another --out, or "
-        "run the changed runs again with --fresh."
-    )
 
 
 def state_of(job: Job) -> State:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from silohash.base.errors import MissingFile, UnknownName
 from silohash.base.files import write_text
@@ -48,19 +48,19 @@ ROUNDED = 1e-3
 """Numbers that differ by less than this share are equal, because papers print rounded ones."""
 
 
+def _one_or_several(kind: type) -> BeforeValidator:
+    """Return what takes a single value of a kind for a list of it."""
+    return BeforeValidator(lambda value: (value,) if isinstance(value, kind) else value)
+
+
 class Stated(Section):
     """What a paper states about one setting, and where."""
 
     value: Any
     source: str = Field(min_length=1)
     """Page, section or equation."""
-    where: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    where: dict[str, Annotated[tuple[str, ...], _one_or_several(str)]] = Field(default_factory=dict)
     """Axis -> the choices that it holds for, or dotted key -> the values of the run's config; all runs by default."""
-
-    @field_validator("where", mode="before")
-    @classmethod
-    def _as_lists(cls, value: Any) -> Any:  # noqa: ANN401  pydantic's
-        return {k: (v,) if isinstance(v, str) else v for k, v in value.items()} if isinstance(value, dict) else value
 
     def holds_for(self, choices: Choices, resolved: ResolvedConfig) -> bool:
         """Return whether the statement is about a run."""
@@ -186,16 +186,9 @@ def _described(some: Sequence[Choices], everything: Sequence[Choices]) -> str:
 class _WithSettings(Section):
     """A table of a paper's file that has ``settings``, each one statement or a list of them."""
 
-    settings: dict[str, tuple[Stated, ...]] = Field(default_factory=dict)
+    settings: dict[str, Annotated[tuple[Stated, ...], _one_or_several(dict)]] = Field(default_factory=dict)
     """What the paper states, by the key of a run's config. Keys that begin with ``paper.`` stand for what the config
     cannot express."""
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _as_lists(cls, value: Any) -> Any:  # noqa: ANN401  pydantic's
-        if not isinstance(value, dict):
-            return value
-        return {key: (stated,) if isinstance(stated, dict) else stated for key, stated in value.items()}
 
 
 class PaperItem(_WithSettings):
@@ -315,12 +308,9 @@ def write_comparison(table: PaperTable, study: StudyResults, out: Path, remarks:
         parts.append(_markdown(fields, published, cells))
         notes += dict.fromkeys(f"Ours: {cell.conditions}." for cell in cells if cell.conditions)
         write_text(paths[1], _csv(fields, published, cells))
-    write_text(paths[0], "\n\n".join(part.strip("\n") for part in (*parts, _listed(notes)) if part) + "\n")
+    parts.append("\n".join(map("- {}".format, notes)))
+    write_text(paths[0], "\n\n".join(part.strip("\n") for part in parts if part) + "\n")
     return paths if published else paths[:1]
-
-
-def _listed(notes: Sequence[str]) -> str:
-    return "\n".join(f"- {note}" for note in notes)
 
 
 def _markdown(fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]) -> str:

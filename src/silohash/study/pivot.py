@@ -99,16 +99,6 @@ class Cell:
         return conditions(self.rows[0]) if self.rows else ""
 
     @property
-    def conditions_besides_round(self) -> str:
-        """The conditions without how the round was chosen; empty without figures."""
-        return conditions(self.rows[0], choices_besides_round) if self.rows else ""
-
-    @property
-    def has_one_round(self) -> bool:
-        """Whether all runs had a single round, so that there was no round to choose."""
-        return all(row.round_by == ONLY_ROUND for row in self.rows)
-
-    @property
     def empty_because(self) -> str:
         """Why the cell has no value: ``no run`` or ``not measured``; empty if it has one."""
         if self.values:
@@ -123,8 +113,6 @@ class ResultTable:
     Attributes:
         title: The study's title, and the choices that all cells share.
         name: Name of its files.
-        rows: One key per row.
-        columns: One key per column.
         cells: (row, column) -> cell.
         compared: The field whose values are ranked.
         notes: The sentences below the table.
@@ -141,11 +129,6 @@ class ResultTable:
     ranked: bool = True
     notes: tuple[str, ...] = ()
     format_value: Callable[[float], str] = field(default=lambda value: f"{value:.3f}")
-
-    @property
-    def has_figures(self) -> bool:
-        """Whether any cell has a value."""
-        return any(cell.values for cell in self.cells.values())
 
     def lines(self) -> Iterator[tuple[Key, list[Cell]]]:
         """Yield the key and the cells of each row."""
@@ -178,7 +161,7 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
         table = make_table(config, layout, values, fixed, partial(figure_cell, study))
         name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
         found.append(replace(table, title=_title(config.title or "Study", fixed, varied), name=name))
-    return [table for table in found if "measure" not in varied or table.has_figures]
+    return [one for one in found if "measure" not in varied or any(cell.values for cell in one.cells.values())]
 
 
 def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
@@ -229,11 +212,12 @@ def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[st
     """
     config = study.config
     rows = [row for run in study.runs for row in run.rows]
+    tasks = {row.task for row in rows}
     shown_measures = measures_of_tables(study)
     measures = dict.fromkeys([*shown_measures, *(row.measure for row in rows)])
     return {
         **{axis.name: [choice.name for choice in axis.choices] for axis in config.axes},
-        "task": _tasks(rows),
+        "task": [task for task in TASKS if task in tasks] or ["i2t", "t2i"],
         "evaluation": _evaluations(rows, config.table.evaluations),
         "measure": list(measures) if "measure" in shown else shown_measures,
     }
@@ -249,12 +233,6 @@ def measures_of_tables(study: StudyResults) -> list[str]:
     if {"measure", "further_measures"} & table.model_fields_set or not measured or table.measure in measured:
         return list(table.measures)
     return [OF_PAIRS if OF_PAIRS in measured else measured[0]]
-
-
-def _tasks(rows: Sequence[ResultRow]) -> list[str]:
-    """Return the tasks with a figure, or i2t and t2i if there are no figures."""
-    measured = {row.task for row in rows}
-    return [task for task in TASKS if task in measured] or ["i2t", "t2i"]
 
 
 def _evaluations(rows: Sequence[ResultRow], wanted: Sequence[Evaluation]) -> list[str]:
@@ -361,8 +339,9 @@ def _groups(table: ResultTable, cells: Mapping[tuple[Key, Key], Cell]) -> list[d
 
 def _comparable(cells: Sequence[Cell]) -> bool:
     """Return whether cells were measured in the same way. Any choice of the round may stand beside runs with one round."""
-    besides = {cell.conditions_besides_round for cell in cells}
-    return len(besides) < 2 and len({cell.conditions for cell in cells if not cell.has_one_round}) < 2
+    besides = {conditions(cell.rows[0], choices_besides_round) for cell in cells}
+    chosen = {cell.conditions for cell in cells if any(row.round_by != ONLY_ROUND for row in cell.rows)}
+    return len(besides) < 2 and len(chosen) < 2
 
 
 def _with_footnotes(group: Mapping[tuple[Key, Key], Cell], letters: dict[str, str]) -> dict[tuple[Key, Key], Cell]:

@@ -16,27 +16,13 @@ from matplotlib.figure import Figure as Canvas
 
 from silohash.base.errors import LabelsNeeded, NotMeasured, UserError
 from silohash.base.files import digest_json, note_written, write_text
-from silohash.base.types import ResultRow
 from silohash.report.examples import ExampleSearch
 from silohash.report.gather import label_table, released_examples
 from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
 from silohash.run.folder import Run
+from silohash.study import drawing as charts
 from silohash.study.config import is_number
-from silohash.study.drawing import (
-    TSNE_COLUMNS,
-    draw_band,
-    draw_bubbles,
-    draw_dot,
-    draw_heat_map,
-    draw_line,
-    draw_planes,
-    draw_relief,
-    draw_searches,
-    draw_stacked,
-    mark_places,
-    scale_axis,
-)
 from silohash.study.figures import CurveName, Figure
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
 from silohash.study.results import RunResult, StudyResults
@@ -122,7 +108,6 @@ def write_plots(study: StudyResults, out: Path) -> tuple[list[Path], list[UserEr
 
 
 def _write(plot: Plot, study: StudyResults, folder: Path) -> list[Path]:
-    """Write the files of a plot and return their paths."""
     *pictures, numbers = (folder / f"{plot.name}{suffix}" for suffix in (*SUFFIXES, ".csv"))
     with drawing(WIDTH_INCHES, plot.height_inches) as canvas:
         canvas.suptitle(short(plot.title, 76), x=0.01, ha="left", fontweight="bold", fontsize=11)
@@ -165,6 +150,7 @@ class StudyPlotter:
         self.config = study.config
         self.figure = figure
         self.suffix = suffix
+        self.top_rows = cache(lambda folder: top_rows(Run(folder), figure))
         self.every = field_values(study, ())
         self.values = {
             name: [value for value in values if value in figure.only.get(name, values)]
@@ -219,7 +205,6 @@ class StudyPlotter:
         return self._plots(kind.replace("_", "-"), plots, panels, PANEL_INCHES * len(panels), draw)
 
     def _over_axis(self) -> list[Plot]:
-        """Return the measures over an axis of numbers."""
         axis = self.figure.axis
         plots, panels = self._split(axis)
         within = [{**chosen, axis: value} for chosen, value in product(panels, self.values[axis])]
@@ -227,7 +212,6 @@ class StudyPlotter:
         return self._plots(f"over-{axis}", self._measured(plots), within, PANEL_INCHES * len(panels), draw)
 
     def _surfaces(self) -> list[Plot]:
-        """Return the measures over two axes."""
         shown = self.figure.axes
         flat = 0.9 + 0.42 * len(self.values[shown[0]])
         inches = RELIEF_INCHES if self.figure.view == "relief" else flat
@@ -242,7 +226,7 @@ class StudyPlotter:
 
     def _planes(self) -> list[Plot]:
         """Return the codes of items in the plane, one panel per line, from the runs with the first seed."""
-        inches = 0.3 + PANEL_INCHES * -(-len(self.lines) // TSNE_COLUMNS)
+        inches = 0.3 + PANEL_INCHES * -(-len(self.lines) // charts.TSNE_COLUMNS)
         return self._plots("tsne", self._besides(self.line_axis), [{}], inches, self._draw_planes)
 
     def _partitions(self) -> list[Plot]:
@@ -344,11 +328,13 @@ class StudyPlotter:
         for (row, column), axes in np.ndenumerate(grid):
             title, curve_of = rows[row][column]
             name_panel(axes, title + _suffix(panels[row]), across, "" if column else up)
-            scale_axis(axes, np.array(self.figure.first, float) if kind == "top_n" else None, whole=kind == "rounds")
+            charts.scale_axis(
+                axes, np.array(self.figure.first, float) if kind == "top_n" else None, whole=kind == "rounds"
+            )
             for number, name, line in self.lines:
                 runs = self.study.runs_with({**fixed, **panels[row], **line})
                 curves = [curve_of(run) for run in runs]
-                drawn |= {name} if draw_band(axes, curves, number, band=note == BAND) else set()
+                drawn |= {name} if charts.draw_band(axes, curves, number, band=note == BAND) else set()
                 for run, curve in zip(runs, curves, strict=True):
                     numbers += [self._line(run, title, *point) for point in zip(*curve, strict=True)]
         self._explain(canvas, drawn, note)
@@ -359,7 +345,6 @@ class StudyPlotter:
         return numbers
 
     def _curves_of(self, task: str = "", evaluation: str = "", **_: str) -> list[Panel]:
-        """Return the panels of a row of curves."""
         kind = self.figure.kind
         if kind == "precision_recall":
             return [(TASK_WORDS[name], partial(within_radius, task=name)) for name in self.values["task"]]
@@ -372,13 +357,9 @@ class StudyPlotter:
 
     def _top(self, run: RunResult, task: str, evaluations: Sequence[str], name: str) -> Points:
         """Return the precision (P) or the recall (R) of the nearest N items for each N, NaN where it was not measured."""
-        rows = [row for row in self._top_rows(run.folder) if row.task == task and row.evaluation in evaluations]
+        rows = [row for row in self.top_rows(run.folder) if row.task == task and row.evaluation in evaluations]
         values = {row.measure: row.value for row in rows}
         return self.figure.first, [values.get(f"{name}@{count}", math.nan) for count in self.figure.first]
-
-    @cached_property
-    def _top_rows(self) -> Callable[[Path], list[ResultRow]]:
-        return cache(lambda folder: top_rows(Run(folder), self.figure))
 
     def _task_panels(
         self, canvas: Canvas, panels: Sequence[Fields], across: str, up: str, *, relief: bool = False
@@ -407,8 +388,8 @@ class StudyPlotter:
                 cells = self._cells({**fixed, **chosen, **line}, axis, numbers)
                 if any(cell.values for cell in cells):
                     drawn.add(name)
-                    draw_line(axes, places, cells, number)
-            mark_places(axes, places, self.values[axis])
+                    charts.draw_line(axes, places, cells, number)
+            charts.mark_places(axes, places, self.values[axis])
         self._explain(canvas, drawn, *BARS)
         return numbers
 
@@ -418,7 +399,7 @@ class StudyPlotter:
         for axes, chosen in self._task_panels(canvas, [{}], across, down, relief=relief):
             rows = [self._cells({**fixed, **chosen, down: one}, across, numbers) for one in self.values[down]]
             means = np.array([[cell.mean for cell in cells] for cells in rows])
-            draw: Callable[..., None] = draw_relief if relief else draw_heat_map
+            draw: Callable[..., None] = charts.draw_relief if relief else charts.draw_heat_map
             draw(axes, means, self.values[down], self.values[across])
         colors = "Colors: lowest to highest figure of a panel."
         self._explain(canvas, (), f"Means over the seeds. {colors}", colors)
@@ -430,7 +411,7 @@ class StudyPlotter:
             cells = self._cells({**fixed, **chosen}, self.line_axis, numbers)
             for place, (cell, (number, _, _)) in enumerate(zip(cells, self.lines, strict=True)):
                 if cell.values:
-                    draw_dot(axes, cell, place, number)
+                    charts.draw_dot(axes, cell, place, number)
             axes.set_yticks(range(len(self.lines)), [short(name, 28) for _, name, _ in self.lines])
             axes.set_ylim(len(self.lines) - 0.5, -0.5)
             axes.spines["left"].set_visible(False)
@@ -443,7 +424,7 @@ class StudyPlotter:
         places = [
             in_plane(of_run, self.figure, str(run.folder)) for (_, run), of_run in zip(chosen, codes, strict=True)
         ]
-        draw_planes(canvas, [name for name, _ in chosen], codes, places)
+        charts.draw_planes(canvas, [name for name, _ in chosen], codes, places)
         self._explain(canvas, (), f"Seed {chosen[0][1].seed}.")
         numbers: Lines = [["seed", "item", "label", "x", "y"]]
         for (_, run), of_run, points in zip(chosen, codes, places, strict=True):
@@ -454,9 +435,9 @@ class StudyPlotter:
 
     def _draw_partition(self, canvas: Canvas, run: RunResult, table: LabelTable) -> Lines:
         if self.figure.view == "bubbles":
-            draw_bubbles(canvas.subplots(), table)
+            charts.draw_bubbles(canvas.subplots(), table)
         else:
-            draw_stacked(canvas.subplots(), table)
+            charts.draw_stacked(canvas.subplots(), table)
             canvas.legend(loc="outside lower left", ncols=4)
         numbers: Lines = [["seed", "silo", "label", "items"]]
         for (silo, label), count in np.ndenumerate(table.counts):
@@ -464,7 +445,7 @@ class StudyPlotter:
         return numbers
 
     def _draw_examples(self, canvas: Canvas, run: RunResult, searches: Sequence[ExampleSearch]) -> Lines:
-        draw_searches(canvas, searches, self.figure.hits)
+        charts.draw_searches(canvas, searches, self.figure.hits)
         self._explain(canvas, (), f"Seed {run.seed}. {MARKS}", MARKS)
         columns = ("seed", "task", "query", "place", "item", "silo", "distance in bits", "score", "relevant")
         numbers: Lines = [[*columns]]

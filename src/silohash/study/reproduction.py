@@ -172,7 +172,7 @@ def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
         raise NothingUsable(f"{config.title}: no data set that anyone may use takes the place of the paper's.")
     others = [axis for axis in config.axes if axis.name != DATA]
     place = config.axis_names.index(DATA) if DATA in config.axis_names else 0
-    other = _changed(config, others, _without_data)
+    other = _changed(config, others, lambda settings: {k: v for k, v in settings.items() if k.split(".")[0] != "data"})
     sets = Axis.model_validate({"name": DATA, "choice": [choice.model_dump() for choice in choices]})
     return _changed(other, [*other.axes[:place], sets, *other.axes[place:]])
 
@@ -232,7 +232,6 @@ def missing_methods(config: StudyConfig) -> list[MissingRequirement]:
 
 
 def _needs(config: RunConfig) -> list[Need]:
-    """Return what a run needs and is missing."""
     found = [missing_of_data(config.data)]
     for key, table in (("features.image", config.features.image), ("model.image", config.model.image)):
         weights = str(table.get("weights", ""))
@@ -248,7 +247,6 @@ def _common(needs: Sequence[Sequence[Need]]) -> list[Need]:
 
 
 def _taken(axis: Axis, choices: Sequence[Choice]) -> Axis:
-    """Return an axis with some of its choices."""
     values = axis.values and [v for v, c in zip(axis.values, axis.choices, strict=True) if c in choices]
     return axis.model_copy(update={"choices": tuple(choices), "values": tuple(values)})
 
@@ -289,10 +287,6 @@ def _changed(
         "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
     return config.model_copy(update=update)
-
-
-def _without_data(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key.partition(".")[0] != "data"}
 
 
 def _narrowed(values: Mapping[str, Any]) -> dict[str, Any]:

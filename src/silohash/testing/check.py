@@ -26,7 +26,6 @@ class Check:
         self.run()
 
     def __str__(self) -> str:
-        """Return the name."""
         return self.name
 
 

@@ -87,7 +87,6 @@ def _is_deterministic(local: str, name: str) -> None:
 
 
 def _require_same_state(first: RunState, other: RunState, how: str) -> None:
-    """Require that two trainings end in the same state."""
     for section in ("params", "extras", "private"):
         found = first_difference(getattr(first.server, section), getattr(other.server, section))
         require(not found, f"The server's {section} {found} differ {how}.")

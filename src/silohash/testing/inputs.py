@@ -50,7 +50,6 @@ class Held:
     text: bool = True
 
     def __str__(self) -> str:
-        """Return the name for checks."""
         return "both" if self.image and self.text else "image" if self.image else "text"
 
 

@@ -141,7 +141,6 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
 
 
 def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
-    """Return the checks of a method with the parameters of a preset, by their names."""
     cases = LACKING_NODES if subject.scores_pairs else LACKING
     found: dict[str, Callable[[], None]] = {
         "is-deterministic": partial(_is_deterministic, subject),
@@ -231,7 +230,6 @@ def _resets_state(subject: Subject) -> None:
 
 
 def _require_steps(method: LocalMethod, model: nn.Module) -> None:
-    """Require that each parameter belongs to a step."""
     steps = method.steps(model)
     idle = [n for n, _ in model.named_parameters() if not any(n.startswith(step.parameters) for step in steps)]
     require(not idle, f"No step moves {', '.join(idle)}.")
@@ -271,7 +269,6 @@ def _returns_float32(name: str) -> None:
 
 
 def _scores(model: nn.Module, data: SiloData) -> torch.Tensor:
-    """Return the scores of all images with all texts."""
     require(isinstance(model, MatchingNet), f"build returns a {type(model).__name__}; it should return a MatchingNet.")
     assert isinstance(model, MatchingNet)  # noqa: S101  required above
     assert data.image is not None  # noqa: S101  made-up data has both modalities
@@ -303,7 +300,6 @@ def _scores_one(subject: Subject) -> None:
 
 
 def _federated_checks(name: str, kind: Any) -> list[Check]:  # noqa: ANN401  a class of the family
-    """Return the checks of a method together with federated methods."""
     trained = ("centralized", "local", *(("fedavg",) if kind.traits.codes_comparable else ()))
     refused = (*GRADIENT_METHODS, *(() if kind.traits.codes_comparable else ("fedavg",)))
     return [

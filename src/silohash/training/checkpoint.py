@@ -34,7 +34,6 @@ class RunState:
 
     Attributes:
         round: Number of completed rounds.
-        server: The server's state.
         silos: The state that each silo keeps, by silo number.
         best_score: The highest validation score so far, or that of a final state (`ServerState.final`); None
             without validation.
@@ -103,8 +102,8 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
     previous = read_json(path, _StoredState, remedy=TRAIN_AGAIN) if path.exists() else None
     with folder_beside(folder) as new:
         digests = {
-            "server": _write_server(new / "server.safetensors", state.server),
-            "silos": _write_silos(new / "silos.safetensors", state.silos),
+            "server": _write(new / "server.safetensors", _sections(state.server)),
+            "silos": _write(new / "silos.safetensors", state.silos),
         }
         if state.best_server is not None:
             if previous is not None and previous.best_round == state.best_round and previous.has_best:
@@ -112,8 +111,8 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
                     _link(folder / f"{name}.safetensors", new / f"{name}.safetensors")
                     digests[name] = previous.digests[name]
             else:
-                digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
-                digests["best_silos"] = _write_silos(new / "best_silos.safetensors", state.best_silos)
+                digests["best_server"] = _write(new / "best_server.safetensors", _sections(state.best_server))
+                digests["best_silos"] = _write(new / "best_silos.safetensors", state.best_silos)
         stored = _StoredState(FORMAT_VERSION, state.round, state.best_score, state.best_round, config_digest, digests)
         write_json(new / "state.json", asdict(stored))
 
@@ -156,43 +155,36 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _write_server(path: Path, server: ServerState) -> str:
-    arrays = {f"{section}/{name}": array for section in SECTIONS for name, array in getattr(server, section).items()}
-    return _write(path, arrays)
+def _sections(server: ServerState) -> dict[str, Arrays]:
+    return {section: getattr(server, section) for section in SECTIONS}
 
 
-def _write_silos(path: Path, silos: Mapping[int, Arrays]) -> str:
-    return _write(path, {f"{silo}/{name}": array for silo, kept in silos.items() for name, array in kept.items()})
-
-
-def _write(path: Path, arrays: Arrays) -> str:
-    """Write a file that only its owner can read if it holds a secret of differential privacy, and return its digest."""
+def _write(path: Path, parts: Mapping[str, Arrays] | Mapping[int, Arrays]) -> str:
+    """Write parts by name to a file, and return its digest. Only its owner can read a secret of differential privacy."""
+    arrays = {f"{part}/{name}": array for part, held in parts.items() for name, array in held.items()}
     write_arrays(path, arrays, private=any(name.endswith(f"/{KEY}") for name in arrays))
     return digest_arrays(arrays)
 
 
-def _read(path: Path, digest: str) -> Arrays:
+def _read(path: Path, digest: str) -> dict[str, Arrays]:
+    """Return the parts that `_write` wrote. Those without arrays are left out."""
     arrays, _ = read_arrays(path)
     if digest_arrays(arrays) != digest:
         raise DamagedFile(
             f"{path} does not match the digest in the checkpoint: it was damaged or replaced. Train the run again."
         )
-    return arrays
+    parts: dict[str, Arrays] = {}
+    for key, array in arrays.items():
+        part, _, name = key.partition("/")
+        parts.setdefault(part, {})[name] = array
+    return parts
 
 
 def _read_server(path: Path, digest: str) -> ServerState:
-    sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
     with reading(path, remedy=TRAIN_AGAIN):
-        for name, array in _read(path, digest).items():
-            section, _, rest = name.partition("/")
-            sections[section][rest] = array
-    return ServerState(**sections)
+        return ServerState(**{"params": {}, **_read(path, digest)})
 
 
 def _read_silos(path: Path, digest: str) -> dict[int, Arrays]:
-    silos: dict[int, Arrays] = {}
     with reading(path, remedy=TRAIN_AGAIN):
-        for name, array in _read(path, digest).items():
-            silo, _, rest = name.partition("/")
-            silos.setdefault(int(silo), {})[rest] = array
-    return silos
+        return {int(silo): arrays for silo, arrays in _read(path, digest).items()}

@@ -36,7 +36,7 @@ from silohash.data.partitions.columns import remark_on_values
 from silohash.evaluate.calibration import Calibration
 from silohash.evaluate.collapse import CodeUse
 from silohash.features import featurizer
-from silohash.features.base import Featurizer
+from silohash.features.base import Featurizer, Featurizers
 from silohash.features.device import choose_device
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
@@ -146,9 +146,7 @@ def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lam
     return run
 
 
-def prepare_run(
-    archive: Archive, parts: Partition, resolved: ResolvedConfig
-) -> tuple[Prepared, dict[Modality, Featurizer]]:
+def prepare_run(archive: Archive, parts: Partition, resolved: ResolvedConfig) -> tuple[Prepared, Featurizers]:
     """Return a run's training inputs and its fitted featurizers.
 
     Raises:
@@ -188,7 +186,7 @@ NODE_FEATURES = (RegionFeatures, WordSequences)
 """Featurizers that give an item as a set of nodes."""
 
 
-def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig) -> None:
+def check_tokens(featurizers: Featurizers, resolved: ResolvedConfig) -> None:
     """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes.
 
     Raises:
@@ -204,9 +202,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
                 else f'[features.{modality}] kind "{found.kind}" gives several nodes per item, and the local method '
                 f'"{name}" takes one vector. Choose another kind of features, or a local method that matches nodes.'
             )
-        if isinstance(found, NODE_FEATURES):
-            continue
-        if len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
+        if not scores and len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
             able = [name for name in LOCAL_METHODS.table if LOCAL_METHODS.resolve(name).traits.takes_tokens]
             raise UnsuitableFeatures(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
@@ -310,11 +306,7 @@ def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
 
 
 def _train(
-    run: Run,
-    prepared: Prepared,
-    featurizers: Mapping[Modality, Featurizer],
-    observers: Sequence[Observer],
-    notify: Notify,
+    run: Run, prepared: Prepared, featurizers: Featurizers, observers: Sequence[Observer], notify: Notify
 ) -> None:
     """Train a run with the configured engine of this machine, and save its model."""
     train = prepared.config.train
@@ -337,7 +329,7 @@ def _train(
 def train_rounds(
     run: Run,
     worker: Worker,
-    featurizers: Mapping[Modality, Featurizer],
+    featurizers: Featurizers,
     engine: Engine,
     *,
     observers: Sequence[Observer] = (),
@@ -412,9 +404,7 @@ def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
     return np.asarray(prepared.arrays[modality][rows])
 
 
-def deploy(
-    state: RunState, prepared: Prepared, featurizers: Mapping[Modality, Featurizer], engine: Engine
-) -> TrainedModel:
+def deploy(state: RunState, prepared: Prepared, featurizers: Featurizers, engine: Engine) -> TrainedModel:
     """Return the trained model of the best round, with a personal model per silo if the method has them."""
     server, _, number = state.chosen()
     server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)

@@ -33,7 +33,7 @@ from silohash.data.partitions.base import Partition
 from silohash.data.partitions.columns import values_of
 from silohash.data.partitions.kinds import training_split
 from silohash.data.partitions.training import SiloItems, TrainingSilo, bootstrap_sample, held_back_pairs, parts_of
-from silohash.features.base import Featurizer, add_statistics
+from silohash.features.base import Featurizer, Featurizers, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
@@ -128,7 +128,7 @@ def _pooled(silos: list[TrainingSilo], *, repeated: bool) -> TrainingSilo:
 
 
 def fit_featurizers(
-    archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featurizer], *, private: bool = False
+    archive: Archive, silos: list[TrainingSilo], unfitted: Featurizers, *, private: bool = False
 ) -> dict[Modality, Featurizer]:
     """Fit each modality's featurizer to the silos' training items, from the silos' statistics, if they share any.
 
@@ -152,7 +152,7 @@ def fit_featurizers(
 
 
 def model_spec(
-    featurizers: Mapping[Modality, Featurizer],
+    featurizers: Featurizers,
     resolved: ResolvedConfig,
     labels: int,
     arrays: Arrays,
@@ -183,8 +183,6 @@ class Prepared:
     """Everything that training needs from the config and the archive.
 
     Attributes:
-        resolved: The config with its methods.
-        spec: The structure of the model.
         silos: Name, number of training items and number of validation items of each silo. An archive row can belong
             to several silos.
         arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
@@ -236,11 +234,11 @@ class Prepared:
 
     def trained(
         self,
-        featurizers: Mapping[Modality, Featurizer],
+        featurizers: Featurizers,
         server: ServerState,
         personal: Mapping[str, Arrays],
         *,
-        round: int,  # noqa: A002  the field's word
+        round: int,  # noqa: A002
     ) -> TrainedModel:
         """Return the model that a run ends with, given the server's state, and the parameters of personal models."""
         weights = deployed_weights(self.resolved.federated, server, personal)
@@ -291,16 +289,13 @@ class Prepared:
             """Return rows of an array, those of the silo by default, or None if the array does not exist."""
             return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
 
-        has_image, has_text = tensor("has_image"), tensor("has_text")
-        assert has_image is not None  # noqa: S101  always written
-        assert has_text is not None  # noqa: S101
         return SiloData(
             name=name,
             image=tensor("image"),
             text=tensor("text"),
             labels=tensor("labels"),
-            has_image=has_image,
-            has_text=has_text,
+            has_image=_tensor(self.arrays["has_image"][rows], device),
+            has_text=_tensor(self.arrays["has_text"][rows], device),
             coarse_labels=tensor("coarse_labels"),
             pictures=tensor("pictures"),
             pixel_mean=tensor("pixel_mean", slice(None)),
@@ -352,7 +347,7 @@ class _StoredInputs:
 def prepare(
     archive: Archive,
     silos: list[TrainingSilo],
-    featurizers: Mapping[Modality, Featurizer],
+    featurizers: Featurizers,
     resolved: ResolvedConfig,
     *,
     networks: Mapping[Modality, Mapping[str, Any]] | None = None,
@@ -385,9 +380,7 @@ def prepare(
     )
 
 
-def _vectors(
-    archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems], rows: Rows
-) -> Arrays:
+def _vectors(archive: Archive, featurizers: Featurizers, items: Sequence[SiloItems], rows: Rows) -> Arrays:
     """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`."""
     arrays: Arrays = {}
     for modality in MODALITIES:
@@ -448,7 +441,7 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
     return *unreleased_classes(releases, sizes, arrays), *towers
 
 
-def remarks_on(prepared: Prepared, featurizers: Mapping[Modality, Featurizer]) -> list[str]:
+def remarks_on(prepared: Prepared, featurizers: Featurizers) -> list[str]:
     """Return what a user should know about the inputs before the training starts, as sentences."""
     train, words = prepared.config.train, isinstance(featurizers.get("text"), BagOfWords)
     return [

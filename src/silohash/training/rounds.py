@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,6 @@ class RoundSettings:
     """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        rounds: Total number of rounds.
         silos: Names of the silos, in order.
         fraction: Fraction of the silos that take part in each round.
         validate: Whether the silos score the model of every round on queries held back from training.
@@ -118,7 +117,6 @@ def _round(
     settings: RoundSettings,
     progress: ProgressReporter,
 ) -> tuple[RunState, RoundRecord]:
-    """Carry out a round, and return the state after it and its record."""
     started = time.perf_counter()
     attendance = Attendance(engine, settings.limits)
     silos = attendance.invited(participants(settings, number, settings.chain.secret(state.server)))
@@ -184,7 +182,6 @@ class Outcome:
     """The outcome of a round before its validation.
 
     Attributes:
-        state: The state after the round.
         receipts: One receipt per silo, in silo order. Silos that did not take part are rejected.
         remarks: A remark on each silo whose update looks faulty, and those of the robust rule.
         uplink_bytes: Number of bytes that silos sent beside their updates.
@@ -239,9 +236,11 @@ def trained(
     if used:
         server = next_server(server, used, federated, settings.buffers)
     sent, received_bytes = settings.chain.traffic()
+    nothing = Message("absence", "server", -1, counts={"items": 0})
+    absences = (Receipt(SiloResult(silo, nothing), 0, reason) for silo, reason in attendance.absent.items())
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
-        receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.result.silo),
+        receipts=sorted([*receipts, *absences], key=lambda receipt: receipt.result.silo),
         remarks=named | remarks,
         uplink_bytes=exchange.uplink_bytes + sent,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
@@ -278,7 +277,9 @@ def received(
             replace(result.update, silo=result.silo), result.kept, tasks.state.server, tasks.federated,
             partial(tasks.reference, result.silo),
         )  # fmt: skip
-        receipts.append(_receipt(result, reason))
+        # The arrays of a result do not outlive the next one.
+        without = Message(result.update.kind, result.update.sender, result.update.round, counts=result.update.counts)
+        receipts.append(Receipt(replace(result, update=without, kept={}), result.update.size_bytes(), reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
             outliers.add(update)
@@ -286,20 +287,6 @@ def received(
                 settings.keep.add(result.silo, update)
             updates.add(update)
     return receipts, kept
-
-
-def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
-    """Return a result without its arrays, which do not outlive the next result."""
-    update = result.update
-    without = Message(update.kind, update.sender, update.round, counts=update.counts)
-    return Receipt(replace(result, update=without, kept={}), update.size_bytes(), rejected)
-
-
-def _absences(attendance: Attendance) -> Iterator[Receipt]:
-    """Yield a receipt without figures per silo that did not take part."""
-    for silo, reason in attendance.absent.items():
-        nothing = Message("absence", "server", -1, counts={"items": 0})
-        yield Receipt(SiloResult(silo, nothing), 0, reason)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:

@@ -169,7 +169,6 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
 
 
 def _update(context: SiloContext, federated: FederatedMethod) -> Message:
-    """Return the message to the server at the end of the silo's round."""
     return with_sums(federated.update(context), federated, context)
 
 
@@ -194,8 +193,7 @@ def _run_epochs(
     model = phase.model.train()
     steps = steps_of(context, federated, model)
     rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
-    make = partial(make_optimizer, settings=settings, rate=rate)
-    new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
+    new_optimizers = partial(_optimizers, model, steps, pool, settings, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
     kept = None
@@ -295,13 +293,10 @@ def rows_of(phase: Phase, data: SiloData) -> SiloData:
 
 
 def _optimizers(
-    model: nn.Module,
-    steps: Sequence[Step],
-    pool: OptimizerPool,
-    make: Callable[[list[nn.Parameter]], Optimizer],
-    rate: float,
+    model: nn.Module, steps: Sequence[Step], pool: OptimizerPool, settings: TrainConfig, rate: float
 ) -> dict[str, Optimizer]:
     """Return the optimizer of each step, by its name, like a new one. Steps that train the same parameters share it."""
+    make = partial(make_optimizer, settings=settings, rate=rate)
     made: dict[tuple[str, ...], Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
@@ -364,12 +359,7 @@ def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -
         yield order[number * size : None if last else (number + 1) * size]
 
 
-def learning_rate(
-    settings: TrainConfig,
-    round: int,  # noqa: A002  the field's word
-    total_rounds: int,
-    local_epochs: int = 1,
-) -> float:
+def learning_rate(settings: TrainConfig, round: int, total_rounds: int, local_epochs: int = 1) -> float:  # noqa: A002
     """Return the learning rate of a round, which `silohash.run.config.sections.TrainConfig.decay` determines.
 
     Example:

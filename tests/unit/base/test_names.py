@@ -10,6 +10,7 @@ from silohash.base.names import (
     canonical,
     canonical_path,
     describe_near,
+    listed,
     near_duplicates,
     one_spelling,
     similar,
@@ -120,3 +121,8 @@ def test_the_sentence_names_the_first_groups_and_shows_what_is_invisible():
         "Write them the same way if they mean the same."
     )
     assert '"C" and "c"; and 2 more.' in describe_near("labels", "aAbBcCdDeE")
+
+
+def test_the_first_five_values_are_listed():
+    assert listed([1000, 2]) == "1,000, 2"
+    assert listed(range(7)) == "0, 1, 2, 3, 4 and 2 more"

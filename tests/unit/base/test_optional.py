@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from silohash.base.errors import DependencyMissing
-from silohash.base.optional import EXTRAS, installed, missing_package, require, sentence
+from silohash.base.optional import EXTRAS, installed, missing_package, only_errors, require, sentence
 
 
 def test_every_extra_exists(repository: Path) -> None:
@@ -37,3 +39,13 @@ def test_only_a_missing_optional_package_explains_an_error() -> None:
     assert missing_package(ModuleNotFoundError("no", name="numpy")) is None
     assert missing_package(ModuleNotFoundError("no")) is None
     assert missing_package(ImportError("cannot import name x", name="torch")) is None
+
+
+def test_a_logger_reports_only_errors_within_the_block_and_what_it_did_before_after_it() -> None:
+    logger = logging.getLogger("silohash.test of a package")
+    logger.setLevel(logging.INFO)
+    with suppress(ValueError), only_errors(logger.name):
+        assert not logger.isEnabledFor(logging.WARNING)
+        assert logger.isEnabledFor(logging.ERROR)
+        raise ValueError
+    assert logger.level == logging.INFO

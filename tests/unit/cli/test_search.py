@@ -22,6 +22,7 @@ from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hits
 from silohash.search.released import Hit
 from tests.runs import labels_of, silohash, train, views_of
+from tests.served import drawn, served_run
 
 LABELS = ("red", "green")
 
@@ -85,6 +86,26 @@ def test_hits_can_be_limited_to_a_label_and_a_radius(run: Path) -> None:
     nearest = silohash("search", run, "red square", "-k", 1, "--json").document()["hits"][0]["distance_bits"]
     said = silohash("search", run, "red square", "--radius", nearest, "-k", 50, "--json")
     assert {hit["distance_bits"] for hit in said.document()["hits"]} == {nearest}
+
+
+@pytest.mark.whole_run
+def test_a_picture_and_words_and_excluded_words(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    run, picture = served_run(tmp_path_factory.mktemp("served")), tmp_path / "picture.png"
+    drawn("red", "square").save(picture)
+    said = silohash("search", run, "red square -green", "--image", picture, "--region", "0,0,1,0.5", "-k", 50, "--json")
+    document = said.document()
+    assert document["excluded_words"] == ["green"]
+    assert document["hits"]
+    assert not any("green" in hit["caption"] for hit in document["hits"])
+    assert all(hit["strength"] is None for hit in document["hits"])
+    weighed = [
+        silohash("search", run, "red square", "--image", picture, "--text-weight", weight, "--json").document()["hits"]
+        for weight in (0, 1)
+    ]
+    assert weighed[0] != weighed[1]
+    for arguments in (["-green"], ["red", "--region", "0,0,1,1"], ["red", "--image", picture, "--region", "0,0,1"]):
+        said = silohash("search", run, *arguments[1:], "--", arguments[0])
+        assert (said.code, said.out) == (2, "")
 
 
 @pytest.mark.whole_run

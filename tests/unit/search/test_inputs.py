@@ -12,13 +12,16 @@ from silohash.base.errors import (
     DamagedFile,
     EmptyInput,
     MissingFile,
+    NoEffect,
     OneInputNeeded,
+    OutOfRange,
     UnknownName,
     UnreadablePicture,
     UserError,
     WrongShape,
     WrongType,
 )
+from silohash.search.composed import Composed
 from silohash.search.inputs import modality_named, read_input, target_named, vector_in
 from tests.served import npy
 from tests.unit.data.pictures.icc import ADOBE_RGB, rgb_profile
@@ -31,8 +34,23 @@ def test_exactly_one_input_is_needed():
         read_input()
     with pytest.raises(OneInputNeeded, match="given"):
         read_input("parrot", vector=[1.0])
-    with pytest.raises(EmptyInput):
-        read_input(" \n")
+    with pytest.raises(OneInputNeeded):
+        read_input("parrot", image=PIXELS, vector=[1.0])
+    for image in (None, PIXELS):
+        with pytest.raises(EmptyInput):
+            read_input(" \n", image)
+
+
+def test_a_text_and_an_image_are_one_query():
+    value, modality = read_input("parrot", PIXELS, text_weight=0.25, region=(0, 0, 0.4, 0.5))
+    assert isinstance(value, Composed)
+    assert (value.text, value.text_weight, value.picture.size, modality) == ("parrot", 0.25, (2, 2), "image")
+    assert np.array_equal(np.asarray(read_input(image=PIXELS, region="0,0,0.4,0.5")[0]), PIXELS[:2, :2])
+    for weight in (-0.1, 1.1, float("nan"), "1"):
+        with pytest.raises(OutOfRange):
+            read_input("parrot", PIXELS, text_weight=weight)
+    with pytest.raises(NoEffect):
+        read_input("parrot", region="0,0,1,1")
 
 
 def test_a_text_is_passed_on_as_it_is():

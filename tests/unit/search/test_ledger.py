@@ -92,6 +92,15 @@ def test_the_same_code_with_another_label_or_target_is_another_query():
     assert asked(opened, 1, label="dog", k=99, offset=5), "a further page"
 
 
+def test_the_same_code_with_other_words_is_another_query():
+    opened = Ledger()
+    assert asked(opened, 1, own_text="boats -a")
+    assert asked(opened, 1, own_text="boats -b")
+    assert asked(opened, 1, own_text="boats -a", offset=5)
+    assert not asked(opened, 1, own_text="boats -c")
+    assert asked(opened, 1, own_text="boats -b", text="words that are not accepted")
+
+
 def test_near_is_a_quarter_of_the_code_unless_it_is_set():
     opened, policy = Ledger(), Policy(max_near_queries=1)
     assert asked(opened, policy=policy)

@@ -12,6 +12,7 @@ from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
 from silohash.index.store import Store
+from silohash.search.filters import Condition
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.order import output_cosines
 
@@ -34,9 +35,9 @@ def test_digests_are_those_of_silo_and_id(store):
 
 def test_labels_select_keys(store):
     loaded = LoadedIndex("north", store, "flat")
-    assert loaded.keys_with("bird").tolist() == loaded.index.keys[[0, 2]].tolist()
-    assert loaded.keys_with("car").tolist() == []
-    assert loaded.keys_with("\u00a0bird\u200b").tolist() == loaded.keys_with("bird").tolist()
+    assert loaded.passing([Condition("labels", "=", ("bird",))]).tolist() == [True, False, True]
+    assert not loaded.passing([Condition("labels", "=", ("car",))]).any()
+    assert loaded.passing([Condition("labels", "=", ("\u00a0bird\u200b",))]).tolist() == [True, False, True]
 
 
 def test_outputs_follow_the_changes_of_the_store(tmp_path, monkeypatch):
@@ -147,7 +148,7 @@ def test_the_nearest_codes_with_their_ties(store):
     loaded = LoadedIndex("north", store, "flat")
     keys, distances = loaded.nearest(np.zeros(1, np.uint16), 1)
     assert dict(zip(keys.tolist(), distances.tolist(), strict=True)) == {0: 1, 1: 1}
-    keys, distances = loaded.nearest(np.zeros(1, np.uint16), 2, "red")
+    keys, distances = loaded.nearest(np.zeros(1, np.uint16), 2, loaded.index.keys[[2]])
     assert (keys.tolist(), distances.tolist()) == ([2], [2])
 
 

@@ -325,6 +325,39 @@ def test_words_of_fields_that_are_not_released_and_of_items_that_are_not_approve
     assert matching(store, "a-1", FIELDS, frozenset()) == {}
 
 
+def searched(store, text, fields=FIELDS, approved=None):
+    matches = matches_of(LoadedIndex("north", store, "flat"), text, fields, approved)
+    return None if matches.searched is None else store.item_ids(matches.searched)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("boat -lamp", ["a-1", "b", "c"]),
+        ("-SEAS boat", ["b", "d"]),
+        ("boat -lamp -sea", ["b"]),
+        ('lamp -"boats at sea"', ["b", "c", "d"]),
+        ("boat -c", ["a-1", "b", "d"]),
+        ("lamp -thing", []),
+        ("boat -nothing", None),
+        ("boat -the", None),
+        ("boat sea-lamp - lamp", None),
+    ],
+)
+def test_items_with_excluded_words_are_not_searched(store, text, expected):
+    assert searched(store, text) == expected
+    kept = {"a-1", "b", "c", "d"} if expected is None else {*expected}
+    assert matching(store, text).keys() <= kept
+
+
+def test_words_exclude_nothing_in_fields_that_are_not_released_and_items_that_are_not_approved(store):
+    assert searched(store, "thing -lamp", ("labels",)) is None
+    assert searched(store, "boat -sea", FIELDS, {"b", "c"}) == ["a-1", "b", "d"]
+    assert matching(store, "boat -sea", FIELDS, {"b", "c"}) == {"b": (EXACT, "0b1")}
+    store.remove(["c"])
+    assert searched(store, "boat -sea") == ["b", "d"]
+
+
 def test_words_of_removed_items_do_not_match(store):
     store.remove(["b"])
     assert matching(store, "boats") == {"a-1": (ALL_WORDS, "0b1")}
@@ -352,7 +385,7 @@ def test_an_answer_does_not_depend_on_what_is_not_released(store, tmp_path):
         (tmp_path / "approved.txt").write_text("a-1\nb\nc\n")
         policy = Policy(fields=("labels",), approve=tmp_path / "approved.txt")
         nodes = [SiloNode("north", {"image": each}, policy) for each in (store, other)]
-        for text in ("a lamp", "two boats at sea", "lamp", "sea", "d", "thing"):
+        for text in ("a lamp", "two boats at sea", "lamp", "sea", "d", "thing", "boat -lamp", "thing -d", "-sea"):
             for k in (1, 2, 4):
                 assert nodes[0].answer(worded(text, k=k)) == nodes[1].answer(worded(text, k=k)), (text, k)
 
@@ -364,3 +397,29 @@ def test_words_from_another_machine_are_only_compared_if_the_policy_accepts_them
     hits = node.answer(sent)
     assert (hits.ids, hits.tiers) == ((("d",), (EXACT,)) if accepts else (("a-1",), None))
     assert node.status().accepts_words is accepts
+    hits = node.answer(replace(sent, text="lamp -two", k=2))
+    assert hits.ids == (("d", "b") if accepts else ("a-1", "b"))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_near_queries": 9}, {"rank_only": True}, {"code_noise": 0.1}, {"distance_step_bits": 4}],
+    ids=lambda limits: next(iter(limits)),
+)
+def test_what_words_find_tells_nothing_of_codes_if_the_policy_limits_what_answers_tell(store, limits):
+    node = SiloNode("north", {"image": store}, Policy(**limits))
+
+    def told(code, **options):
+        hits = node.answer(replace(worded("sea", k=2, **options), words=code))
+        return {*hits.ids}, hits.distances, hits.tiers, hits.left_out, hits.ranks
+
+    assert told(FAR[0])[2] == (EXACT, ALL_WORDS)
+    assert told(FAR[0]) == told(FAR[3]) == told(~FAR[0])
+    if not node.policy.rank_only:
+        assert told(FAR[0], radius_bits=0)[0] == told(FAR[3], radius_bits=0)[0], "a radius would tell distances"
+
+
+def test_words_do_not_find_what_is_beyond_the_policys_largest_distance(store):
+    for limits in ({}, {"max_near_queries": 9}):
+        node = SiloNode("north", {"image": store}, Policy(max_distance_bits=15, **limits))
+        assert "d" not in node.answer(worded("lamp", k=4)).ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,11 @@ from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
 from silohash.search.ledger import Ledger, noised
-from silohash.search.node import MOST_EXAMPLES, SiloNode
+from silohash.search.node import SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
 from silohash.search.reasons import kind_of
-from silohash.search.requests import Item
+from silohash.search.requests import MOST_EXAMPLES, Browse, Item
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 
 BITS = 16
@@ -150,7 +151,7 @@ def test_a_label_selects_the_items_that_are_searched(tmp_path):
 def test_labels_that_are_not_released_cannot_be_filtered_by(tmp_path):
     node = node_at(tmp_path, [0, 1], Policy(fields=("caption",)))
     hits = node.answer(query_of(ZERO, BITS, label="even"))
-    assert "does not release labels" in hits.missing_silos["north"]
+    assert 'does not release "labels"' in hits.missing_silos["north"]
 
 
 def test_previews_are_released_when_requested_and_allowed(tmp_path):
@@ -464,7 +465,7 @@ def test_the_summary_of_a_silo(stores: dict[str, Store]) -> None:
 
 
 def test_a_summary_has_the_most_frequent_labels(stores: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.search.node.MOST_SUMMARY_LABELS", 2)
+    monkeypatch.setattr("silohash.search.summary.MOST_SUMMARY_LABELS", 2)
     payloads = [json.dumps({"labels": labels}) for labels in (["c", "d"], ["d"], ["c"])]
     stores["image"].add(["x", "y", "z"], pack(SIGNS), payloads)
     assert SiloNode("north", stores).status().labels == {"c": 2, "d": 2}
@@ -573,3 +574,98 @@ def test_codes_on_a_server_are_not_searched_without_their_noise(tmp_path):
     server = IndexConfig(backend="pgvector", url_env="NOT_SET")
     node = SiloNode("north", {"image": store}, Policy(code_noise=0.1), backend=server)
     assert "code_noise" in node.answer(query_of(WORDS, BITS)).missing_silos["north"]
+
+
+COLUMNS = [{"columns": {"museum": "Louvre", "year": str(1900 + row)}, "labels": ["old"]} for row in range(6)]
+RELEASING = Policy(columns=("museum", "year"))
+
+
+def node_with_columns(tmp_path, policy=RELEASING, payloads=COLUMNS):
+    store = Store.create(tmp_path / "image.sqlite", IndexManifest(MODEL, BITS, "image", silo="north"))
+    words = np.arange(len(payloads), dtype=np.uint16)[:, None]
+    store.add([f"item{row}" for row in range(len(payloads))], words, [json.dumps(payload) for payload in payloads])
+    return SiloNode("north", {"image": store}, policy)
+
+
+def test_a_search_filters_by_released_columns(tmp_path):
+    node = node_with_columns(tmp_path)
+    hits = node.answer(query_of(ZERO, BITS, where=["year>=1904"]))
+    assert hits.ids == ("item4", "item5")
+    assert [payload["columns"] for payload in hits.payloads] == [COLUMNS[4]["columns"], COLUMNS[5]["columns"]]
+    assert node.answer(Browse(where=["year<1903"], k=2)).ids == ("item2", "item1")
+
+
+@pytest.mark.parametrize("ask", [partial(query_of, ZERO, BITS), Browse])
+def test_a_column_that_is_not_released_is_refused_whether_it_exists_or_not(tmp_path, ask):
+    node = node_with_columns(tmp_path, Policy(columns=("museum", "missing")))
+    for name in ("year", "nothing", "preview", "id"):
+        reason = node.answer(ask(where=[f"{name}=1900"])).missing_silos["north"]
+        assert reason == node.answer(ask(where=[f"{name}!=1900"])).missing_silos["north"]
+        assert "does not release" in reason
+    assert "None of its items" in node.answer(ask(where=["missing=1"])).missing_silos["north"]
+    hits = node.answer(ask(facets=("year", "museum")))
+    assert hits.facets == {"museum": {"Louvre": 6}}
+    assert '"year"' in hits.limited_silos["north"]
+    assert "columns" in node.answer(ask()).payloads[0]
+    assert "year" not in node.answer(ask()).payloads[0]["columns"]
+
+
+def test_the_order_of_a_list_needs_a_released_column(tmp_path):
+    node = node_with_columns(tmp_path, Policy(columns=("museum",)))
+    assert "does not release" in node.answer(Browse(newest_by="year")).missing_silos["north"]
+
+
+def test_items_that_are_not_approved_do_not_even_count_in_a_filter(tmp_path):
+    (tmp_path / "approved.txt").write_text("item1\nitem2")
+    node = node_with_columns(tmp_path, replace(RELEASING, approve=tmp_path / "approved.txt"))
+    filtered = {"where": ["year>=1902"], "facets": ("silo",)}
+    for request in (query_of(ZERO, BITS, **filtered), Browse(**filtered)):
+        hits = node.answer(request)
+        assert (hits.ids, hits.facets) == (("item2",), {"silo": {"north": 1}})
+        assert not hits.limited_silos
+        assert not hits.left_out
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"rank_only": True}, {"max_near_queries": 9}],
+    ids=str,
+)
+def test_a_filter_of_a_silo_that_limits_information_chooses_among_what_it_would_release_anyway(tmp_path, limits):
+    policy = replace(RELEASING, max_results=3, similar=False, **limits)
+    node = node_with_columns(tmp_path, policy)
+    everything = node.answer(query_of(ZERO, BITS, k=6))
+    for where in ("year>=1904", "year<1904", "labels=old"):
+        hits = node.answer(query_of(ZERO, BITS, where=[where], facets=("silo",), k=6))
+        assert {*zip(hits.ids, hits.distances, strict=True)} <= {
+            *zip(everything.ids, everything.distances, strict=True)
+        }
+        assert (hits.facets, hits.left_out) == ({}, {})
+        assert "nearest 3 items" in hits.limited_silos["north"]
+        assert "does not count" in hits.limited_silos["north"]
+    assert len(node.answer(query_of(ZERO, BITS, label="old", k=6))) == len(everything) == 3
+
+
+def test_a_silo_that_limits_distances_does_not_list_items(tmp_path):
+    node = node_with_columns(tmp_path, replace(RELEASING, max_distance_bits=2))
+    assert "near a query" in node.answer(Browse()).missing_silos["north"]
+    assert node.answer(query_of(ZERO, BITS, where=["year>=1903"], facets=("silo",))).facets == {}
+
+
+def test_a_list_counts_for_the_limits_of_the_asker(tmp_path):
+    node = node_with_columns(tmp_path, replace(RELEASING, max_queries_per_minute=1, max_results=2))
+    hits = node.answer(Browse(asker="ann"))
+    assert hits.ids == ("item5", "item4")
+    assert "2 per query" in hits.limited_silos["north"]
+    assert kind_of(node.answer(Browse(asker="ann")).missing_silos["north"]) == "limited"
+
+
+def test_columns_follow_changes_of_the_store(tmp_path):
+    node = node_with_columns(tmp_path)
+    store = node.loaded("image").store
+    assert node.answer(Browse(where=["museum=Prado"])).ids == ()
+    payloads = [json.dumps({"columns": {"museum": "Prado"}})] * 2
+    store.add(["item0", "new"], np.array([[0], [9]], np.uint16), payloads)
+    assert node.answer(Browse(where=["museum=Prado"])).ids == ("new", "item0")
+    store.remove(["new"])
+    assert node.answer(Browse(facets=("museum",))).facets == {"museum": {"Louvre": 5, "Prado": 1}}

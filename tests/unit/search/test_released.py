@@ -13,12 +13,12 @@ PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
 
 def test_what_is_shown_of_a_payload():
     shown = shown_of({"caption": "two parrots", "labels": ["bird", 7], "preview": PREVIEW})
-    assert shown == ("two parrots", ("bird", "7"), PREVIEW)
+    assert shown == ("two parrots", ("bird", "7"), PREVIEW, {})
 
 
 @pytest.mark.parametrize("payload", [{}, {"caption": None, "labels": "bird", "preview": "javascript:alert(1)"}])
 def test_values_in_another_form_are_left_out(payload):
-    assert shown_of(payload) == ("", (), None)
+    assert shown_of(payload) == ("", (), None, {})
 
 
 def test_a_preview_is_not_printed_and_opens_as_a_picture():

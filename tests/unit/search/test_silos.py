@@ -283,7 +283,7 @@ class Models:
 
     def encoder(self, name: str) -> SimpleNamespace:
         code = SimpleNamespace(words=pack(np.ones((1, 16))), bits=16, model_digest=self.digests[name], magnitudes=None)
-        return SimpleNamespace(encode=lambda value, modality: code)
+        return SimpleNamespace(encode_all=lambda values, text_weight: code)
 
 
 def run_with(folder: Path, digests: dict[str, str]) -> SimpleNamespace:

@@ -144,6 +144,14 @@ def test_words_without_weight_are_named():
     assert notes(unknown)[0] in as_html(unknown)
 
 
+def test_notes_name_excluded_words_and_the_silos_that_do_not_exclude_them():
+    assert notes(replace(HITS, excluded_words=("fog", "old boat"))) == ["Items with fog, old boat are left out."]
+    assert notes(replace(HITS, excluded_words=("fog",), by_code_only=("east",))) == [
+        "Items with fog are left out, except by silos that do not compare words.",
+        "Searched by code only, without comparing words: east.",
+    ]
+
+
 def test_notes_say_what_is_left_out():
     hits = replace(
         HITS,

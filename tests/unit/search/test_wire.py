@@ -69,6 +69,7 @@ def sent_query(**changes):
         "offset": 14,
         "radius_bits": 4,
         "label": "bird",
+        "where": ["year>=1900"],
         "previews": True,
         "tie_key": b"\x00\xff",
     }
@@ -92,6 +93,8 @@ def test_a_query_is_sent_as_a_document_with_these_values():
         "offset": 14,
         "radius_bits": 4,
         "label": "bird",
+        "where": [["year", ">=", ["1900"]]],
+        "facets": [],
         "previews": True,
         "tie_key": "00ff",
         "asker": "",
@@ -342,6 +345,7 @@ def test_hits_are_sent_as_a_document_with_these_values():
         "step_bits": 1,
         "searched": 0,
         "edition": "",
+        "applied": 0,
     }
 
 

@@ -23,6 +23,8 @@ from silohash.base.errors import EmptyInput, NotFound, OutOfRange, QueryUnsuitab
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
+from silohash.search.composed import Composed
+from silohash.search.federation import WITHOUT_WORDS
 from silohash.search.hits import Hits, SearchOptions
 from silohash.search.merge import WAITING
 from silohash.search.node import SiloNode
@@ -995,5 +997,83 @@ def test_a_text_goes_to_silos_that_accept_it_if_the_hub_and_the_asker_allow_it(
     assert hits.by_code_only == tuple(others if allowed else sorted(nodes))
     assert {hit.silo for hit in hits if hit.matched} <= {accepting}
     assert any(hit.matched for hit in hits) is allowed
+    for node in nodes.values():
+        node.close()
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_only_silos_that_are_sent_words_leave_out_items_with_excluded_words(folder: Path, shares: bool) -> None:
+    nodes = {node.name: node for node in open_nodes(Run.open(folder).index_folder)}
+    accepting, *others = sorted(nodes)
+    nodes[accepting].policy = replace(nodes[accepting].policy, accept_query_words=True)
+    wire = WireBus(BytesInThreads.of(*nodes.values()))
+    hub = HubBackend(Run.open(folder), nodes, wire, deadline_seconds=60, share_words=shares)
+    for value in ("square -red", Composed(drawn("red", "square"), "-red"), Composed(drawn("red", "square"), "a -red")):
+        hits = search(hub, value=value, k=50)
+        with_red = {hit.silo for hit in hits if "red" in hit.caption}
+        assert with_red == ({*others} if shares else {*nodes})
+        assert hits.excluded_words == ("red",)
+        assert hits.by_code_only == tuple(others if shares else sorted(nodes))
+    hub.close()
+    for node in nodes.values():
+        node.close()
+
+
+def test_a_picture_and_words_are_one_query(folder: Path, hub: HubBackend, local: LocalBackend) -> None:
+    picture = drawn("red", "square")
+    alone = {name: search(local, value=value, k=50) for name, value in (("image", picture), ("text", "blue frame"))}
+    hits = {weight: search(local, value=Composed(picture, "blue frame", weight), k=50) for weight in (0, 0.5, 1)}
+    assert dict(zip(hits[0].ids, hits[0].distances, strict=True)) == dict(
+        zip(alone["image"].ids, alone["image"].distances, strict=True)
+    )
+    by_words = [hit.id for hit in hits[1] if hit.matched]
+    assert by_words == [hit.id for hit in alone["text"] if hit.matched], "words order the first hits of each"
+    assert all(found.strengths is None for found in hits.values()), "nothing is known of such queries"
+    assert same(search(hub, value=Composed(picture, "blue frame"), k=50), hits[0.5])
+    with open_run(folder) as run:
+        again = run.search("blue frame -green", image=picture, k=50, region="0,0,1,1", text_weight=0.5)
+        assert again.ids == tuple(hit.id for hit in hits[0.5] if "green" not in hit.caption)
+    unknown = search(local, value=Composed(picture, "zebra"), k=50)
+    assert (unknown.ids, unknown.unknown_words) == (alone["image"].ids, ("zebra",))
+    assert unknown.strengths is None
+    with pytest.raises(EmptyInput):
+        search(local, value="-red -blue")
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_words_that_the_model_does_not_know_are_found_by_silos_that_compare_words(folder: Path, asks: bool) -> None:
+    nodes = {node.name: node for node in open_nodes(Run.open(folder).index_folder)}
+    accepting, *others = sorted(nodes)
+    nodes[accepting].policy = replace(nodes[accepting].policy, accept_query_words=True)
+    asked = list[str]()
+    bus = BytesInThreads.of(*nodes.values())
+
+    def noting(silo: str) -> Any:
+        def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
+            asked.extend([silo] if json.loads(content)["kind"] == "search" else [])
+            return bus.responders[silo](content, most_bytes, arrived)
+
+        return answer
+
+    noted = WireBus(BytesInThreads({silo: noting(silo) for silo in nodes}))
+    hub = HubBackend(Run.open(folder), nodes, noted, deadline_seconds=60, share_words=True)
+    if asks:
+        hits = search(hub, value="0", share_words=True, k=50, radius_bits=0)
+        assert {hit.silo for hit in hits} == {accepting}
+        assert all(hit.id.endswith("-0") and hit.matched == ("0",) and hit.distance_bits is None for hit in hits)
+        assert (hits.order, {*hits.missing_silos}, {*hits.missing_silos.values()}) == (
+            "words",
+            {*others},
+            {WITHOUT_WORDS},
+        )
+        assert not search(hub, value="0", share_words=True, k=5, offset=50)
+        with pytest.raises(UnknownWords):
+            search(hub, value="0 zebra", share_words=True)
+        assert {*asked} == {accepting}
+    else:
+        with pytest.raises(UnknownWords):
+            search(hub, value="0", share_words=False)
+        assert not asked
+    hub.close()
     for node in nodes.values():
         node.close()

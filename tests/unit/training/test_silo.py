@@ -158,7 +158,7 @@ def test_steps_that_train_the_same_parameters_share_their_optimizer(name: str) -
     towers: dict[str, tuple[str, ...]] = {"a": ("image.", "text."), "b": ("image.", "text."), "c": ("image.",)}
     steps = [Step(step, parameters, ()) for step, parameters in towers.items()]
     settings = TrainConfig(optimizer=name)
-    made = _optimizers(model, steps, OptimizerPool(), lambda moving: make_optimizer(moving, settings, 0.1), 0.1)
+    made = _optimizers(model, steps, OptimizerPool(), settings, 0.1)
     assert made["a"] is made["b"] is not made["c"]
     assert len(made["c"].parameters) * 2 == len(made["a"].parameters)
 

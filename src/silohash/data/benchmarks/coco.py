@@ -179,7 +179,6 @@ def read_karpathy(
 
 
 def _fields_of(path: Path, key: str) -> Iterator[Any]:
-    """Yield the `FIELDS` of each entry of a list."""
     for element in elements(path, key):
         with _naming(path, f'an entry of "{key}"'):
             found = tuple(kind(element[name]) for name, kind in FIELDS[key].items())
@@ -273,13 +272,8 @@ def elements(path: Path, key: str) -> Iterator[Any]:
 
 
 _UCCH_FILE = "MSCOCO_deep_doc2vec_data_rand.h5py"
-_UCCH_ARRAYS = matlab_arrays.ArrayFiles(
-    image=Named(_UCCH_FILE, ("XAll",)),
-    text=Named(_UCCH_FILE, ("YAll",)),
-    labels=Named(_UCCH_FILE, ("LAll",)),
-    items=ITEMS,
-    classes=CLASSES,
-)
+_IMAGE, _TEXT, _LABELS = (Named(_UCCH_FILE, (name,)) for name in ("XAll", "YAll", "LAll"))
+_UCCH_ARRAYS = matlab_arrays.ArrayFiles(_IMAGE, _TEXT, _LABELS, items=ITEMS, classes=CLASSES)
 
 LAYOUTS = (
     Layout(

@@ -99,8 +99,6 @@ def labels_of(value: object) -> tuple[str, ...]:
     Raises:
         CellError: If it holds an object, lists within a list, one number per label, or a list that cannot be read.
     """
-    if isinstance(value, str):
-        return _labels_of_text(value)
     return _labels_of_list(value) if isinstance(value, list | tuple | dict) else _labels_of_text(text_of(value))
 
 

@@ -13,14 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from silohash.base.analysis import SPACELESS, script_of
-from silohash.base.names import describe_near, similar, tidy
+from silohash.base.names import describe_near, listed, similar, tidy
 from silohash.base.types import Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Features
 from silohash.data.formats.cells import WRITE_LABELS
-
-MOST_NAMED = 5
-"""Number of rows or names that a warning names."""
 
 MOST_VALUES = 10_000
 """Number of different values of a column up to which they are compared."""
@@ -50,12 +47,6 @@ FLAGS = ({"0", "1"}, {"False", "True"})
 def stands_for_nothing(value: str) -> bool:
     """Return whether a value is a word for a missing value."""
     return 0 < len(value) <= LONGEST_NOTHING and value.strip("[](){}'\" ").casefold() in NOTHING
-
-
-def listed(values: Sequence[object]) -> str:
-    """Return the first values of a list, and how many more there are."""
-    more = f" and {len(values) - MOST_NAMED:,} more" if len(values) > MOST_NAMED else ""
-    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values[:MOST_NAMED]) + more
 
 
 def quoted(values: Sequence[str]) -> str:

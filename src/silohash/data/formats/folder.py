@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from silohash.base.errors import LengthsDiffer, MissingFile, NothingUsable, OutOfRange, WrongShape
 from silohash.base.files import read_npy, read_text
-from silohash.base.names import canonical, canonical_path, one_spelling, tidy
+from silohash.base.names import canonical, canonical_path, listed, one_spelling, tidy
 from silohash.base.stamps import Stamp
 from silohash.base.types import Modality, Rows
 from silohash.base.visible import visible
@@ -249,7 +249,6 @@ def row_ids(rows: Sequence[MetadataRow]) -> list[str]:
 
 
 def _problems(folder: _Folder, place: int, seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield the reasons why a row cannot be used."""
     row, verdict = folder.rows[place], None if "image" in folder.given else folder.verdicts.get(folder.files[place])
     if row.problem:
         yield row.problem
@@ -292,7 +291,6 @@ def _taken(folder: _Folder, kept: Sequence[int]) -> _Folder:
 
 
 def _image_values(folder: _Folder) -> Features | Regions | None:
-    """Return the given features or regions of pictures, if there are any."""
     return folder.given["image"].values if "image" in folder.given else None
 
 
@@ -300,7 +298,8 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
     words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
-    pictures, preview = _pictures(folder), _preview(folder)
+    pictures = _pictures(folder)
+    preview = pictures if _is_shown(folder) else None
     labels, names = _labels(folder)
     splits, shared = _splits(folder)
     counts = {
@@ -376,10 +375,9 @@ def _picture_names(folder: _Folder) -> list[str]:
     return list(map(canonical_path, names))
 
 
-def _preview(folder: _Folder) -> PictureFiles | None:
-    """Return the pictures beside given features, if every item has one that can be decoded, to look at."""
-    shown = "image" in folder.given and all(folder.files) and not next(_not_shown(folder), "")
-    return _pictures(folder) if shown else None
+def _is_shown(folder: _Folder) -> bool:
+    """Return whether there are pictures to look at beside given features: one of every item that can be decoded."""
+    return "image" in folder.given and all(folder.files) and not next(_not_shown(folder), "")
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
@@ -399,7 +397,7 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (
-            f"{folder.metadata}: the text of row {doubts.listed(several)} has several lines, some of which look like rows "
+            f"{folder.metadata}: the text of row {listed(several)} has several lines, some of which look like rows "
             "of the table. Check its quotation marks."
         )
     yield from _doubtful_values(folder)
@@ -428,7 +426,6 @@ def _repeated_pictures(folder: _Folder, splits: Mapping[str, Rows], shared: Rows
 
 
 def _absent_modalities(folder: _Folder, names: Sequence[str]) -> Iterator[str]:
-    """Yield one sentence per modality that no item has."""
     kinds: tuple[tuple[Modality, str, str], ...] = (("image", "picture", "file_name"), ("text", "text", "text"))
     for modality, what, column in kinds:
         if folder.has[modality].any():
@@ -448,7 +445,7 @@ def _cut_texts(folder: _Folder) -> Iterator[str]:
         cut = [row.number for row in folder.rows if len(row.values.get(column, "")) > longest]
         if cut:
             where = f'{folder.metadata}, column "{column}"'
-            yield f"{where}: only the first {longest:,} characters of row {doubts.listed(cut)} are used."
+            yield f"{where}: only the first {longest:,} characters of row {listed(cut)} are used."
 
 
 def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:

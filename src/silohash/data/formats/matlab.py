@@ -440,7 +440,6 @@ def _is_cells(dataset: h5py.Dataset) -> bool:
 
 
 def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of h5py
-    """Tell whether an HDF5 item is a MATLAB array of characters."""
     kind = item.attrs.get("MATLAB_class", b"")
     return hasattr(item, "shape") and kind in (b"char", "char") and item.dtype.kind == "u"
 
@@ -458,9 +457,8 @@ def _empty_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
 def _dense(group: h5py.Group) -> np.ndarray:
     """Return MATLAB's sparse matrix (compressed columns) as a dense one."""
     starts, stores = group["jc"][()].astype(np.int64), "data" in group
-    dense = np.zeros(
-        (int(group.attrs["MATLAB_sparse"]), len(starts) - 1), group["data"].dtype if stores else np.float64
-    )
+    shape = int(group.attrs["MATLAB_sparse"]), len(starts) - 1
+    dense = np.zeros(shape, group["data"].dtype if stores else np.float64)
     if stores:
         columns = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         dense[group["ir"][()].astype(np.int64), columns] = group["data"][()]
@@ -483,16 +481,14 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
     if order is None:
         return None
 
-    def encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
-        """Encode as Python does."""
+    def _encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
         return text.encode(f"utf-16-{name[-2:]}", "surrogatepass"), len(text)
 
-    def decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
-        """Decode unit by unit, surrogates included."""
+    def _decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
         units = np.frombuffer(bytes(content), f"{order}u2")
         return "".join(map(chr, units.tolist())), units.nbytes
 
-    return codecs.CodecInfo(encode, decode, name=name)
+    return codecs.CodecInfo(_encode, _decode, name=name)
 
 
 codecs.register(_find_codec)

@@ -255,7 +255,6 @@ def _check_sparse(walk: _Walk, header: _Header) -> None:
 
 
 def _indices(walk: _Walk, what: str) -> npt.NDArray[np.int64]:
-    """Return the whole numbers of an element."""
     kind, size, content = walk.element(WHOLE, what)
     return walk.numbers(NUMBERS[kind], content[: size - size % int(NUMBERS[kind][1:])]).astype(np.int64)
 
@@ -391,7 +390,6 @@ def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, Inflated | None]]:
 
 
 def _inflated_walk(inflated: Inflated, order: Order, length: int) -> _Walk:
-    """Return the walk through the matrix in a compressed element."""
     walk = _Walk(inflated, order, 8)
     kind, size = walk.full_tag()
     if kind != MATRIX or size > length * MOST_COMPRESSION:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 from pathlib import Path
@@ -284,14 +284,9 @@ def _row(number: int, values: dict[str, Any], *, includes_rows: bool = False) ->
     except CellError as error:
         return MetadataRow(number, problem=str(error))
     if UNUSABLE.search("".join([*strings.values(), *labels])):
-        return MetadataRow(number, problem=_problem_of_characters({**strings, "labels": "".join(labels)}))
+        texts = {**strings, "labels": "".join(labels)}
+        column, text = next((name, text) for name, text in texts.items() if UNUSABLE.search(text))
+        reason = "is not UTF-8" if NOT_UTF8.search(text) else "contains a NUL character, which would cut it off"
+        return MetadataRow(number, problem=f'column "{column}" {reason}')
     embedded = next((name for name, value in values.items() if name not in KNOWN and holds_picture(value)), "")
     return MetadataRow(number, strings, labels, includes_rows=includes_rows, embedded=embedded)
-
-
-def _problem_of_characters(values: Mapping[str, str]) -> str:
-    """Return the problem of a row with a character that is not valid in a text."""
-    name, value = next((name, value) for name, value in values.items() if UNUSABLE.search(value))
-    if NOT_UTF8.search(value):
-        return f'column "{name}" is not UTF-8'
-    return f'column "{name}" contains a NUL character, which would cut it off'

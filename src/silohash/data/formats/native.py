@@ -303,11 +303,9 @@ def _column(folder: Path, name: str, form: _ColumnForm | None, count: int) -> An
 def _lines(path: Path, count: int) -> list[str]:
     with reading(path, remedy=IMPORT_AGAIN), path.open(encoding="utf-8", newline="\n") as stream:
         lines = [line.removesuffix("\n") for line in stream]
-    if len(lines) != count:
-        raise DamagedFile(
-            f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder."
-        )
-    return lines
+    if len(lines) == count:
+        return lines
+    raise DamagedFile(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
 
 
 def _parsed_lines(path: Path, count: int) -> list[Any]:

@@ -120,7 +120,6 @@ class Partition:
     archive: str = ""
 
     def __len__(self) -> int:
-        """Return the number of silos."""
         return len(self.silos)
 
     def __repr__(self) -> str:
@@ -303,11 +302,12 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     names = names or tuple(f"silo-{number}" for number in range(1, len(parts) + 1))
     held = tuple(SiloRows(name, rows) for name, rows in zip(names, parts, strict=True))
     digest = digest_arrays({"ids": archive.ids})
-    return _left(_without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive))
+    return _without_silos(
+        _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
+    )
 
 
-def _left(whole: Partition) -> Partition:
-    """Return a partition without the silos that its settings leave out."""
+def _without_silos(whole: Partition) -> Partition:
     out, lost = whole.params.get("without", ()), whole.params.get("without_items", 0)
     if not isinstance(out, list | tuple) or not isinstance(lost, int):
         raise WrongType("[partition] without must be a list of names of silos, and without_items a number of items.")
@@ -368,7 +368,6 @@ def _disjoint(
 
 
 def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
-    """Return how many training items every silo must get."""
     if settings["minimum"] is not None:
         return whole(settings, "minimum", 0)
     return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1

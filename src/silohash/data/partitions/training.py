@@ -44,7 +44,6 @@ class SiloItems:
     has: Mapping[Modality, npt.NDArray[np.bool_]]
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.rows)
 
 

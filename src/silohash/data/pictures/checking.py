@@ -11,6 +11,7 @@ from pathlib import Path
 
 from silohash.base.errors import UserError
 from silohash.base.files import digest_bytes, read_bytes, write_json
+from silohash.base.names import listed
 from silohash.base.stamps import PICTURES, Stamp, read_table, table_path
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import TIFF, format_of
@@ -18,8 +19,6 @@ from silohash.data.pictures.reading import decode
 
 DECODED_PIXELS = 64
 NO_FILE = Stamp(0, -1, "")
-MOST_NAMED = 5
-"""Number of pictures that a sentence names."""
 
 
 def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Stamp]:
@@ -49,11 +48,8 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
 def describe_assumptions(found: Mapping[str, Stamp]) -> str:
     """Return a sentence that names the pictures of which something was assumed; empty if there are none."""
     names = [name for name, stamp in found.items() if stamp.note]
-    if not names:
-        return ""
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     count = f"{len(names):,} pictures declare" if len(names) > 1 else "1 picture declares"
-    return f"{count} no value range, so percentiles set black and white: {', '.join(names[:MOST_NAMED])}{more}."
+    return f"{count} no value range, so percentiles set black and white: {listed(names)}." if names else ""
 
 
 def _stamp(folder: Path, name: str, boundary: Boundary | None) -> Stamp:

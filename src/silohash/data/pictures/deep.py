@@ -160,7 +160,6 @@ def _presence(opened: Image.Image, values: Samples) -> npt.NDArray[np.uint8] | N
 
 
 def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | None:
-    """Return the range of values that a file declares."""
     tags = _tags(opened)
     low, high = float(_first(tags.get(SMIN)) or 0), _first(tags.get(SMAX))
     if high is not None and low < high and np.isfinite([low, high]).all():
@@ -201,7 +200,6 @@ def _significant_bits(opened: Image.Image, content: bytes) -> int:
 
 
 def _jpeg2000_bits(content: bytes) -> int:
-    """Return the number of bits per sample of a JPEG 2000 file."""
     start = content.find(b"\xff\x4f\xff\x51")
     return (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 0
 
@@ -339,5 +337,4 @@ def _tags(opened: Image.Image) -> Mapping[int, Any]:
 
 
 def _first(value: Any) -> Any:  # noqa: ANN401  a number, several, or None
-    """Return the first value of a TIFF tag."""
     return value[0] if isinstance(value, tuple) and value else None if isinstance(value, tuple) else value

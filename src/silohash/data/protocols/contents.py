@@ -55,7 +55,6 @@ class Contents:
     columns: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     def has(self, modality: Modality) -> npt.NDArray[np.bool_]:
@@ -114,7 +113,9 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     kept = np.full(len(contents), fill_value=True)
     columns = np.full(len(contents.label_names), fill_value=True)
     if rule == "frequent labels":
-        kept, columns = _frequent_labels(contents, protocol, least)
+        found = _require_labels(contents, protocol, contents.labels)
+        columns = np.asarray(found.sum(axis=0, dtype=np.int64) >= least)
+        kept = np.asarray(found.any(axis=1) & ~found[:, ~columns].any(axis=1))
     labels, label_names, notes = _choose_labels(contents, protocol, columns, scaled=scaled)
     text = contents.text
     if rule in NEEDS_LABELS:
@@ -140,16 +141,6 @@ def _require_labels(contents: Contents, protocol: SplitProtocol, labels: Labels 
             f"do not contain labels for their {len(contents):,} items. Add the files of labels."
         )
     return labels
-
-
-def _frequent_labels(
-    contents: Contents, protocol: SplitProtocol, least: int
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return the rows whose labels are all frequent, and the columns of the frequent labels."""
-    labels = _require_labels(contents, protocol, contents.labels)
-    frequent = labels.sum(axis=0, dtype=np.int64) >= least
-    kept = labels.any(axis=1) & ~labels[:, ~frequent].any(axis=1)
-    return np.asarray(kept), np.asarray(frequent)
 
 
 def _choose_labels(
@@ -200,7 +191,12 @@ def _frequent_tags(
             "do not contain tags. Add the files of tags."
         )
     if is_features(contents.text):
-        return _frequent_columns(np.asarray(contents.text, np.float32), least)
+        values = np.asarray(contents.text, np.float32)
+        held = values > 0
+        often = held.sum(axis=0) >= least
+        if not often.all():
+            values, held = np.ascontiguousarray(values[:, often]), held[:, often]
+        return values, held.sum(axis=1), _tag_note(int(often.sum()), len(often), least)
     tags_of = [value.split() for value in contents.text.tolist()]
     counts = Counter(tag for tags in tags_of for tag in set(tags))
     kept = [[tag for tag in tags if counts[tag] >= least] for tags in tags_of]
@@ -208,15 +204,6 @@ def _frequent_tags(
     distinct = np.array([len(set(tags)) for tags in kept], np.int64)
     frequent = np.array([*counts.values()], np.int64) >= least
     return text, distinct, _tag_note(int(frequent.sum()), len(counts), least)
-
-
-def _frequent_columns(values: Features, least: int) -> tuple[Features, npt.NDArray[np.int64], dict[str, str]]:
-    """Return the same for tags that are given as columns."""
-    held = values > 0
-    frequent = held.sum(axis=0) >= least
-    if not frequent.all():
-        values, held = np.ascontiguousarray(values[:, frequent]), held[:, frequent]
-    return values, held.sum(axis=1), _tag_note(int(frequent.sum()), len(frequent), least)
 
 
 def _tag_note(kept: int, found: int, least: int) -> dict[str, str]:

@@ -129,16 +129,13 @@ def read_parses(path: Path, rule: WordRule) -> dict[str, Parse]:
             parse = Parse(tuple("".join(rule.words(token)) for token in each.tokens), tuple(each.heads))
             letters = "".join(parse.pieces)
             if each.text is not None and "".join(rule.words(each.text)) != letters:
-                raise BadLine(
-                    f"{path}, line {each.line}: the words do not have the letters of the text "
-                    f'"{each.text[:80]}". {REMEDY}'
-                )
+                text = f'the words do not have the letters of the text "{each.text[:80]}"'
+                raise BadLine(f"{path}, line {each.line}: {text}. {REMEDY}")
             found.setdefault(letters, parse)
     return found
 
 
 def _json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]:
-    """Yield the parses of a file with one JSON object per line."""
     for number, line in lines:
         if line.strip():
             try:
@@ -166,14 +163,12 @@ def _conllu(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]:
 
 
 def _joined(text: _Read, sentence: _Read) -> _Read:
-    """Return a text with one more sentence."""
     whole = None if text.text is None or sentence.text is None else f"{text.text} {sentence.text}"
     heads = [head + len(text.tokens) if head else 0 for head in sentence.heads]
     return _Read(text.line, whole, [*text.tokens, *sentence.tokens], [*text.heads, *heads])
 
 
 def _sentences(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]:
-    """Yield the sentences of a file in the CoNLL-U format."""
     current = _Read(0, None, [], [])
     for number, line in chain(lines, [(0, "")]):
         if line.startswith("#"):

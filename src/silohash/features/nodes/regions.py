@@ -65,9 +65,8 @@ class RegionFeatures:
             of_pictures = {name: value for name, value in options.items() if name != "standardize"}
             source = NetworkFeatures.make(kind, modality, column, {**of_pictures, **WHITENING})
             regions = int(options["regions"]) if options["detector"] else int(options["grid"]) ** 2
-            return cls(
-                regions, GivenFeatures("image", source.given.width // regions - BOX, standardize=standardize), source
-            )
+            width = source.given.width // regions - BOX
+            return cls(regions, GivenFeatures("image", width, standardize=standardize), source)
         if not isinstance(column, Regions):
             raise lacking(kind, modality, 'regions (kind = "picture_regions" finds them in pictures)')
         regions, width = column.shape
@@ -90,9 +89,8 @@ class RegionFeatures:
         sums = self.vectors.added(counted(regions) for _, regions in self._blocks(column, rows))
         unplaced = sum(int(some.sum()) for some in whole)
         if self.source is not None and unplaced and self.regions > 1:
-            self.source.vectors.notify(
-                f"No box was found in {unplaced:,} of {len(rows):,} pictures. Each is one region."
-            )
+            lacking_boxes = f"No box was found in {unplaced:,} of {len(rows):,} pictures. Each is one region."
+            self.source.vectors.notify(lacking_boxes)
         return sums
 
     def fitted(self, summed: Arrays) -> RegionFeatures:

@@ -147,9 +147,8 @@ class WordSequences:
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> WordSequences:
         """Return the featurizer with a given state."""
-        parses = about.get("parses")
         bag = BagOfWords.from_state(arrays, about["bag"])
-        parses = None if parses is None else Path(parses)
+        parses = Path(about["parses"]) if about.get("parses") is not None else None
         return cls(bag, about["length"], parses=parses, vectors_as=about.get("vectors_as", "start"))
 
     @cached_property
@@ -158,7 +157,6 @@ class WordSequences:
         return {} if self.parses is None else read_parses(self.parses, self.bag.rule)
 
     def _padding(self, count: int) -> npt.NDArray[np.int32]:
-        """Return padding for some texts."""
         found = np.full((count, *self.shape), PADDING, np.int32)
         if self.parses is not None:
             found[:, 1] = UNPARSED
@@ -190,7 +188,6 @@ class WordSequences:
 
 
 def _path(name: str, value: object) -> Path | None:
-    """Return the path of an option's file, or None."""
     if value is not None and not isinstance(value, str):
         raise WrongType(f"[features] {name} is {value!r}; it must be the path of a text file.")
     return None if value is None else Path(value)

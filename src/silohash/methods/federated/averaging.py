@@ -66,12 +66,11 @@ def weighted_average(current: ReadArrays, updates: Sequence[Message]) -> Arrays:
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", algorithm 1.
     """
-    totals = {}
-    for name in current:
-        total = sum(update.weights.get(group_of(name), 0.0) for update in updates if name in update.params)
-        if total > 0:
-            totals[name] = total
-    mean = WeightedMean(current, totals)
+    totals = {
+        name: sum(update.weights.get(group_of(name), 0.0) for update in updates if name in update.params)
+        for name in current
+    }
+    mean = WeightedMean(current, {name: total for name, total in totals.items() if total > 0})
     for update in updates:
         mean.add(update)
     return mean.values
@@ -95,15 +94,12 @@ def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
         return weights
     shares = weights / total
     for _ in range(len(shares)):
-        over = shares > cap * (1 + 1e-12)
-        rest = shares[(shares < cap) & there].sum()
-        if not over.any():
+        if not (shares > cap * (1 + 1e-12)).any():
             break
         free = (shares < cap) & there
-        fixed = cap * (there & ~free).sum()
+        rest, fixed = shares[free].sum(), cap * (there & ~free).sum()
         shares = np.where(free, shares * (1.0 - fixed) / rest, np.where(there, cap, 0.0))
-    limited: np.ndarray = shares * total
-    return limited
+    return np.asarray(shares * total)
 
 
 Screened: TypeAlias = tuple[list[Message], dict[str, str]]

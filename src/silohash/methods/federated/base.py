@@ -29,10 +29,11 @@ from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.local.base import (
     LocalMethod,
-    MethodParams,
+    OwnParams,
     ServerSolved,
     SiloData,
     SiloState,
+    WithParams,
     class_group,
     outputs_of,
 )
@@ -231,7 +232,7 @@ class Adapter:
         return {}
 
 
-class FederatedMethod:
+class FederatedMethod(WithParams[OwnParams]):
     """The nine hooks of a federated method. The defaults implement FedAvg.
 
     Attributes:
@@ -242,13 +243,12 @@ class FederatedMethod:
         members: Methods that this one combines, by label.
     """
 
-    Params: ClassVar[type[MethodParams]] = MethodParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
     traits: Traits = Traits()
     adapter: Adapter = Adapter()
     members: Mapping[str, FederatedMethod] = {}
 
-    def __init__(self, params: Any, run: RunFacts = RunFacts()) -> None:  # noqa: ANN401  the class's own Params
+    def __init__(self, params: OwnParams, run: RunFacts = RunFacts()) -> None:
         self.params = params
         self.run = run
         self.traits = self.chosen_traits()
@@ -370,7 +370,6 @@ class FederatedMethod:
         return [name for name in self._sent_names(model.state_dict()) if name not in fixed]
 
     def _sent_names(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the parameters that the server sends."""
         every = list(names)
         hashing = hash_layers(every)
         body = [name for name in every if name not in hashing]

@@ -72,11 +72,9 @@ def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
     if not before.any():
         return rows
     places, chosen = linear_sum_assignment(-_unit(before) @ _unit(rows).T)
-    matched: np.ndarray = rows[chosen[places.argsort()]]
-    return matched
+    return np.asarray(rows[chosen[places.argsort()]])
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
     """Return rows scaled to length 1. Zero rows remain zero."""
-    unit: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return unit
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

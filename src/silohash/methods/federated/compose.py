@@ -229,12 +229,10 @@ def check_members(members: Members) -> None:
 
 
 def _adapters(members: Members, hook: str) -> dict[str, Adapter]:
-    """Return the adapters that override a hook."""
     return {label: method.adapter for label, method in members.items() if overrides(method, hook)}
 
 
 def _check_agreement(values: Mapping[str, object], part: str, names: Sequence[str]) -> None:
-    """Reject two members with different values."""
     for label, value in values.items():
         first = next(iter(values))
         if value != values[first]:
@@ -315,16 +313,13 @@ class MemberAdapters(Adapter):
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the losses of all members' auxiliary networks."""
-        members = self.members.items()
-        return prefixed(
-            {label: m.adapter.auxiliary_step(context.member(label), batch, outputs) for label, m in members}
-        )
+        adapters = {label: method.adapter for label, method in self.members.items()}
+        return prefixed({n: a.auxiliary_step(context.member(n), batch, outputs) for n, a in adapters.items()})
 
 
-class Compose(FederatedMethod):
+class Compose(FederatedMethod[ComposeParams]):
     """Several federated methods, each under its own label."""
 
-    Params = ComposeParams
     presets: ClassVar = {"recommended": {}}
 
     def __init__(self, params: ComposeParams, run: RunFacts = NO_RUN) -> None:
@@ -413,16 +408,15 @@ class Compose(FederatedMethod):
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
-        def after(label: str, method: FederatedMethod) -> ServerState:
-            """Return the server state after a member's aggregation."""
+        def _after(label: str, method: FederatedMethod) -> ServerState:
             return method.aggregate(server_of(server, label), [seen_by(label, update) for update in updates])
 
         decider = self.deciders.get("aggregate")
-        decided = super().aggregate(server, updates) if decider is None else after(decider, self.members[decider])
+        decided = super().aggregate(server, updates) if decider is None else _after(decider, self.members[decider])
         # the other members only add to the average, so they are given it in place of a second one
         averaged = Aggregation(average=lambda current, updates: decided.params)
         states = {
-            label: decided if label == decider else after(label, method.averaging(averaged))
+            label: decided if label == decider else _after(label, method.averaging(averaged))
             for label, method in self.members.items()
         }
         private = {n: a for n, a in server.private.items() if n != "final" and n.partition("/")[0] not in self.members}

@@ -25,11 +25,9 @@ class Collection(Protocol):
 
     def add(self, update: Message) -> None:
         """Add an update."""
-        ...
 
     def updates(self) -> Sequence[Message]:
         """Return what to aggregate."""
-        ...
 
 
 @dataclass

@@ -43,10 +43,9 @@ class PersonalParams(MethodParams):
     `averaged` them after it."""
 
 
-class Personal(FederatedMethod):
+class Personal(FederatedMethod[PersonalParams]):
     """Federated averaging in which each silo deploys its own model."""
 
-    Params = PersonalParams
     traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
     def chosen_traits(self) -> Traits:

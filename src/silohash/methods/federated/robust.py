@@ -48,12 +48,11 @@ def trimmed_mean(current: Arrays, updates: Sequence[Message], *, share: float) -
     Source: Yin et al., option II.
     """
 
-    def mean(stacked: np.ndarray) -> np.ndarray:
-        """Return the mean over the silos in the middle."""
+    def _mean(stacked: np.ndarray) -> np.ndarray:
         cut = min(int(np.ceil(share * len(stacked))), (len(stacked) - 1) // 2)
         return np.asarray(np.sort(stacked, axis=0)[cut : len(stacked) - cut].mean(axis=0))
 
-    return _by_coordinate(current, updates, mean)
+    return _by_coordinate(current, updates, _mean)
 
 
 def _by_coordinate(current: Arrays, updates: Sequence[Message], rule: Callable[[np.ndarray], np.ndarray]) -> Arrays:
@@ -121,7 +120,6 @@ class Shortened(Mapping[str, np.ndarray]):
         self.current, self.params, self.share = current, params, share
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return one parameter."""
         array = self.params[name]
         if name not in self.current or not np.issubdtype(array.dtype, np.floating):
             return array
@@ -129,15 +127,12 @@ class Shortened(Mapping[str, np.ndarray]):
         return np.asarray((before + self.share * (array - before)).astype(array.dtype))
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is a parameter of that name."""
         return name in self.params
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self.params)
 
     def __len__(self) -> int:
-        """Return the number of parameters."""
         return len(self.params)
 
 
@@ -229,8 +224,7 @@ def _change(before: np.ndarray, update: Message, name: str, start: int) -> Vecto
     """Return the change of the values from ``start`` on; zero if the silo has no weight or does not send them."""
     if name not in update.params or update.weights.get(group_of(name), 0.0) <= 0:
         return np.zeros(len(before))
-    change: Vector = part_of(update.params, name, start, start + len(before)).astype(np.float64) - before
-    return change
+    return np.asarray(part_of(update.params, name, start, start + len(before)).astype(np.float64) - before)
 
 
 def capped_average(average: Average, cap: float, current: Arrays, updates: Sequence[Message]) -> Arrays:

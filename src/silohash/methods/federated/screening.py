@@ -84,7 +84,6 @@ def infinite_array(prefix: str, arrays: ReadArrays) -> str | None:
 
 
 def _is_finite(array: np.ndarray) -> bool:
-    """Return whether all values of a floating-point array are finite."""
     # a finite sum needs no memory for a test of each value, which is made only if the sum may have overflowed
     total = np.einsum("i->", array.ravel(order="K"))
     return bool(np.isfinite(total) or np.isfinite(array).all())
@@ -118,7 +117,6 @@ def _miscounted(update: Message, server: ServerState) -> str | None:
 
 
 def _trained_groups(params: ReadArrays) -> set[str]:
-    """Return the groups of the floating-point parameters."""
     return {group_of(name) for name, array in params.items() if np.issubdtype(array.dtype, np.floating)}
 
 
@@ -152,7 +150,6 @@ def _difference(given: ReadArrays, wanted: ReadArrays, *, needed: bool) -> str |
 
 
 def _beginning(name: str) -> str:
-    """Return a name without its last part."""
     return name.rpartition("/")[0]
 
 

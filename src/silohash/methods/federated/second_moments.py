@@ -115,7 +115,10 @@ def ridge_weights(
     1979.
     """
     scatter, cross = moments.scatter(), moments.centered_cross_products()
-    scales = _block_scales(np.diag(scatter), blocks or (len(scatter),))
+    blocks = blocks or (len(scatter),)
+    means = [part.mean() if len(part) else 0.0 for part in np.split(np.diag(scatter), np.cumsum(blocks)[:-1])]
+    # These factors ``(D,)`` give every block a mean diagonal of 1. They are 0 where all its vectors are equal.
+    scales = np.repeat([mean**-0.5 if mean > 0.0 else 0.0 for mean in means], blocks)
     values, vectors = np.linalg.eigh(scatter * np.outer(scales, scales))
     values = np.maximum(values, 0.0)
     rotated = vectors.T @ (cross * scales[:, None])
@@ -125,12 +128,6 @@ def ridge_weights(
         limit = ERROR_TOLERANCE * min(errors)
         penalties = [min(p for p, error in zip(penalties, errors, strict=True) if error <= limit)]
     return np.asarray(scales[:, None] * (vectors @ (rotated / (values + penalties[0])[:, None])))
-
-
-def _block_scales(squares: Matrix, blocks: Sequence[int]) -> Matrix:
-    """Return the factors ``(D,)`` that give every block a mean diagonal of 1; 0 where all its vectors are equal."""
-    means = [block.mean() if len(block) else 0.0 for block in np.split(squares, np.cumsum(blocks)[:-1])]
-    return np.repeat([mean**-0.5 if mean > 0.0 else 0.0 for mean in means], blocks)
 
 
 def cross_validation_error(

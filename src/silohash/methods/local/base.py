@@ -6,11 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
+from typing_extensions import TypeVar, get_original_bases
 
 from silohash.base.errors import SettingNeeded, UnsuitableMethod
 from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
@@ -27,6 +28,7 @@ WithoutEffect: TypeAlias = Mapping[str, Mapping[str, tuple[object, ...]]]
 
 
 Items = TypeVar("Items", "SiloData", PairBatch)
+OwnParams = TypeVar("OwnParams", default=Any)
 
 COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
 """Names of the tensors of a batch."""
@@ -82,7 +84,6 @@ class SiloData:
     pictures: Tensor | None = None
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
         return len(self.has_image)
 
     def has(self, modality: Modality) -> Tensor:
@@ -139,16 +140,32 @@ class SiloState:
     epochs: int = 0
 
 
-class LocalMethod(ABC):
+class WithParams(Generic[OwnParams]):
+    """A method whose parameters are of the class in brackets, as in ``LocalMethod[ContrastParams]``.
+
+    Attributes:
+        Params: Class of the method's parameters, which a method can also set by itself.
+    """
+
+    Params: ClassVar[type[MethodParams]] = MethodParams
+
+    def __init_subclass__(cls) -> None:
+        """Take `Params` from the brackets."""
+        super().__init_subclass__()
+        named = [kind for base in get_original_bases(cls) for kind in get_args(base) if isinstance(kind, type)]
+        if named and "Params" not in vars(cls):
+            cls.Params = named[0]
+
+
+class LocalMethod(WithParams[OwnParams], ABC):
     """What a silo optimizes. One paper, one file, one class.
 
     A method combines pure formulas. It never loops over data, calls ``backward`` or steps an optimizer; the loop in
-    ``training/silo.py`` does. It sets `Params`, implements `terms`, and overrides the hooks in which it differs from a
+    ``training/silo.py`` does. It names its `Params`, implements `terms`, and overrides the hooks in which it differs from a
     method that trains towers ending in a tanh on one loss and keeps nothing between batches. Two additions are optional:
     `ServerSolved` for values that the server computes, and `ClosedForm` in place of gradient steps.
 
     Attributes:
-        Params: Class of the method's parameters.
         presets: Preset -> the parameters that it sets. All methods have ``recommended`` and ``paper``, and ``authors_code``
             if the authors' code differs from the paper in a way that matters.
         traits: What shared code must know about the method. The constructor replaces traits that depend on parameters.
@@ -157,13 +174,12 @@ class LocalMethod(ABC):
         params: Parameters of this instance.
     """
 
-    Params: ClassVar[type[MethodParams]]
     presets: ClassVar[Presets] = {"recommended": {}, "paper": {}}
     traits: Traits = Traits()
     relaxation: ClassVar[Literal["identity", "tanh"]] = "tanh"
     by_tower: ClassVar[bool] = False
 
-    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
+    def __init__(self, params: OwnParams) -> None:
         self.params = params
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
@@ -174,17 +190,17 @@ class LocalMethod(ABC):
         """Return the optimizer steps for each batch, in order; by default one for all parameters, or one per tower."""
         return tower_steps(model) if self.by_tower else [joint_step(model)]
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:  # noqa: B027  a default
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Initialize the working tensors at the start of a phase, from the current model. By default there are none."""
 
     @abstractmethod
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the loss of one step as named terms; empty if no item of the batch has what the step needs."""
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:  # noqa: B027  a default
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Update the working tensors after an optimizer step."""
 
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:  # noqa: B027  a default
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Update the working tensors after a pass over the data."""
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
@@ -203,18 +219,15 @@ class ServerSolved(Protocol):
 
     def silo_sums(self, model: nn.Module, data: SiloData) -> Arrays:
         """Return the sums of a silo after its training, by name. Names and shapes are the same for a silo without items."""
-        ...
 
     def empty_sums(self, params: ReadArrays) -> Arrays:
         """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums."""
-        ...
 
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
         """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers."""
-        ...
 
 
-class ClosedForm(LocalMethod):
+class ClosedForm(LocalMethod[OwnParams]):
     """A local method that computes the network's parameters without gradient steps.
 
     The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need. A method whose

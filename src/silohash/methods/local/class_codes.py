@@ -92,7 +92,6 @@ def hadamard_matrix(size: int) -> ClassCodes | None:
 
 
 def _is_paley(size: int) -> bool:
-    """Return whether Paley's matrix of this size exists."""
     prime = size - 1
     return prime % 4 == 3 and all(prime % divisor for divisor in range(3, int(prime**0.5) + 1, 2))
 

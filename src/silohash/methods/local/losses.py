@@ -25,9 +25,7 @@ def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
 
     Source: Jiang and Li, "Deep Cross-Modal Hashing", CVPR 2017, section 2.2 (``graded=False``).
     """
-    if not graded:
-        return ((labels @ others.T) > 0).to(labels.dtype)
-    return cosines(labels, others)
+    return cosines(labels, others) if graded else ((labels @ others.T) > 0).to(labels.dtype)
 
 
 def cosines(values: Tensor, others: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from silohash.base.registry import Registry
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.run.config.objections import SELF_COUNTING, Objection
+from silohash.run.config.objections import SELF_COUNTING, Objection, no_effect
 from silohash.run.config.sections import CompressionConfig, PrivacyConfig, RunConfig
 
 if TYPE_CHECKING:
@@ -109,10 +109,7 @@ def _of_run(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
         )
     settings = config.federated
     if settings.given_cap < 1:
-        yield (
-            "federated.weight_cap",
-            "federated.weight_cap has no effect: under exchange.privacy all silos have the same weight. Remove it.",
-        )
+        yield no_effect("federated.weight_cap", "under exchange.privacy all silos have the same weight")
     if privacy.unit == "silo" and (settings.robust is not None or settings.norm_limit):
         key = "federated.norm_limit" if settings.robust is None else "federated.robust"
         yield (
@@ -164,8 +161,7 @@ def objections_to_exchange(config: RunConfig, local: LocalMethod, federated: Fed
         for message in _against_compression(config, compression, local, federated):
             yield COMPRESSION, f"{COMPRESSION}{message}"
         if compression.kind != "top_k" and compression.share != CompressionConfig.model_fields["share"].default:
-            key = f"{COMPRESSION}.share"
-            yield key, f'{key} has no effect: "{compression.kind}" does not use it. Remove it.'
+            yield no_effect(f"{COMPRESSION}.share", f'"{compression.kind}" does not use it')
     if config.exchange.encryption is not None:
         for message in _against_encryption(config, federated):
             yield ENCRYPTION, f"{ENCRYPTION}{message}"

@@ -69,7 +69,6 @@ class ResolvedConfig:
     """A config with the methods that it names.
 
     Attributes:
-        config: The config.
         local: The local method with its parameters.
         federated: The federated method with its parameters, robust rule and server-side optimizer.
         remarks: In what respects the methods only approximate their papers in this run, and which methods of other

@@ -39,6 +39,11 @@ ADAPTIVE_KEYS = ("square_decay", "floor")
 """Keys of ``[federated.server]`` that momentum does not use."""
 
 
+def no_effect(key: str, why: str) -> Objection:
+    """Return the objection to a setting that has no effect."""
+    return key, f"{key} has no effect: {why}. Remove {key}."
+
+
 def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield the settings that have no effect, as far as this can be told from the config alone."""
     settings = config.federated
@@ -78,7 +83,7 @@ def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) ->
     }
     for key, ineffective in given.items():
         if ineffective:
-            yield key, f'{key} has no effect: "{settings.name}" {why}. Remove {key}.'
+            yield no_effect(key, f'"{settings.name}" {why}')
     if settings.robust is not None and federated.traits.unprotected:
         yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"
 
@@ -99,25 +104,19 @@ def _beside_the_rule(
     used = (*KEYS_OF_RULES[robust.rule], *(("faulty",) if statistics else ()))
     for key in ("faulty", "clip_factor"):
         if key not in used and _differs(robust, key):
-            dotted = f"federated.robust.{key}"
-            yield dotted, f'{dotted} has no effect: the rule "{robust.rule}" does not use it. Remove {dotted}.'
+            yield no_effect(f"federated.robust.{key}", f'the rule "{robust.rule}" does not use it')
     if "faulty" in used and not robust.faulty and not statistics:
         key = "federated.robust.faulty"
         yield key, f'{key} = 0 means that the rule "{robust.rule}" drops nothing. Raise it, or remove federated.robust.'
     if robust.rule in EQUAL_SILOS and settings.given_cap < 1:
-        yield (
-            "federated.weight_cap",
-            f'federated.weight_cap has no effect: the rule "{robust.rule}" gives all silos the same weight. '
-            "Remove federated.weight_cap.",
-        )
+        yield no_effect("federated.weight_cap", f'the rule "{robust.rule}" gives all silos the same weight')
 
 
 def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
     """Yield the settings that the server-side optimizer does not use."""
     for key in ADAPTIVE_KEYS if server.optimizer == "fedavgm" else ():
         if _differs(server, key):
-            dotted = f"federated.server.{key}"
-            yield dotted, f'{dotted} has no effect: "fedavgm" does not use it. Remove {dotted}.'
+            yield no_effect(f"federated.server.{key}", '"fedavgm" does not use it')
 
 
 def objections_to_kept_state(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
@@ -138,10 +137,8 @@ def objections_to_kept_state(config: RunConfig, local: LocalMethod, federated: F
     }
     for reason, there in reasons.items():
         if there and train.optimizer_state == "keep":
-            yield (
-                "train.optimizer_state",
-                f'train.optimizer_state = "keep" is not possible: {reason}. Set it to "reset".',
-            )
+            key = "train.optimizer_state"
+            yield key, f'{key} = "keep" is not possible: {reason}. Set it to "reset".'
 
 
 def _beside_the_decay(train: TrainConfig) -> Iterator[Objection]:
@@ -260,10 +257,7 @@ def _objections_to_closed_form(
         f"Set federated.name = {_that_fit(alone=not local.traits.codes_comparable, sums=isinstance(local, FromSums))}."
     )
     if traits.closed_form == "none":
-        yield (
-            "federated.name",
-            f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}',
-        )
+        yield "federated.name", f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}'
     averages = traits.closed_form == "silos" and not (traits.pooled or traits.personalized)
     if averages and not local.traits.codes_comparable:
         yield (

@@ -20,7 +20,6 @@ from silohash.run.config.toml import to_toml
 EXECUTION_KEYS = ("workers", "threads", "device")
 """Keys of ``[train]`` that change how a run is computed, but not what it is; the digest leaves them out."""
 
-
 WEIGHT_CAP, NORM_LIMIT = 0.4, 5.0
 """Defaults of ``federated.weight_cap`` and ``federated.norm_limit`` with silos on other machines."""
 
@@ -120,10 +119,8 @@ class ModelConfig(Section):
         return self.image if modality == "image" else self.text
 
 
-class PartitionConfig(Section):
+class PartitionConfig(Section, extra="allow"):
     """``[partition]``: how the archive is divided among silos."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
     kind: str = "iid"
     """Kind of partition: iid, dirichlet, shards, quantity, nested, column or pseudo (`silohash list partition`). Its
@@ -136,10 +133,8 @@ class PartitionConfig(Section):
         return dict(self.model_extra or {})
 
 
-class LocalConfig(Section):
+class LocalConfig(Section, extra="allow"):
     """``[local]``: the method that each silo trains with; its parameters are further keys of this table."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
     name: str = "dcmh"
     """Local method (`silohash list local`)."""
@@ -178,10 +173,8 @@ class ServerConfig(Section):
     """Constant added to the denominator for numerical stability, greater than 0. `fedavgm` does not use it."""
 
 
-class FederatedConfig(Section):
+class FederatedConfig(Section, extra="allow"):
     """``[federated]``: the method by which silos cooperate; its parameters are further keys of this table."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
     name: str = "fedavg"
     """Federated method (`silohash list federated`)."""

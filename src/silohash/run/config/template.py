@@ -62,18 +62,13 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     chosen: dict[str, dict[str, Any]] = {
         "data": {"name": data} if data in ARCHIVES.names() else {"path": _relative(data, file)},
         "features": words,
-        "local": {"name": local or _local_method(archive)},
+        "local": {"name": local or (WITH_LABELS if archive is None or archive.labels is not None else WITHOUT_LABELS)},
         "federated": {"name": federated, **({"local_epochs": EPOCHS_OF_FEW} if few else {})},
         "train": {"batch": _batch_of_few(archive)} if archive is not None and few else {},
         "evaluate": tasks,
     }
     comments = {"evaluate": tasks_comment, "features": dict.fromkeys(words, words_comment)}
     return _document(file, chosen, comments, networks)
-
-
-def _local_method(archive: Archive | None) -> str:
-    """Return the local method for an archive, or for one that does not exist yet."""
-    return WITHOUT_LABELS if archive is not None and archive.labels is None else WITH_LABELS
 
 
 def _document(

@@ -23,6 +23,9 @@ from silohash.features.text import BagOfWords
 from silohash.features.vectors import vectors
 from silohash.index.codes import Codes, magnitudes_of, pack
 
+Vectors: TypeAlias = npt.NDArray[np.generic]
+"""A featurizer's vectors, ``(n, *shape)``."""
+
 Labels: TypeAlias = npt.NDArray[np.uint8]
 """True labels of some items, ``(n, C)`` multi-hot."""
 
@@ -30,9 +33,7 @@ Labels: TypeAlias = npt.NDArray[np.uint8]
 class Towers(Protocol):
     """The towers of one trained model, ready to run."""
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
 
         Args:
@@ -113,29 +114,45 @@ class Encoder:
             UserError: If the model does not have the modality or needs the labels of queries, or the query is of the
                 wrong kind.
         """
+        return self._coded(self._query_outputs(value, modality), modality, np.asarray(["query"]))
+
+    def encode_all(self, values: Mapping[Modality, Value], text_weight: float) -> Codes:
+        """Return the code of one value or, of two, the code of the weighted sum of their outputs, each divided by its norm.
+
+        The weights are ``text_weight`` and the rest. The exceptions are those of `encode`.
+        """
+        modality = next(iter(values))
+        if len(values) == 1:
+            return self.encode(values[modality], modality)
+        total = np.zeros((1, self.bits))
+        for name, value in values.items():
+            outputs = self._query_outputs(value, name).astype(np.float64)
+            weight = text_weight if name == "text" else 1 - text_weight
+            total += weight * outputs / max(float(np.linalg.norm(outputs)), np.finfo(np.float64).tiny)
+        return self._coded(total, modality, np.asarray(["query"]))
+
+    def _query_outputs(self, value: Value, modality: Modality) -> npt.NDArray[np.float32]:
+        """Return the outputs of one query, ``(1, bits)``. The exceptions are those of `encode`."""
         self._check(modality)
         if "query" in self.label_sides:
             raise CannotEncode(
                 "The model encodes queries with their true labels, which a search does not have. Train with "
                 f"{self.label_free} to search."
             )
-        return self.codes_of(self.featurizers[modality].encode_one(value), modality, np.asarray(["query"]))
+        return self.outputs(self.featurizers[modality].encode_one(value), modality)
 
     def codes_of(
-        self,
-        values: npt.NDArray[np.generic],
-        modality: Modality,
-        ids: npt.NDArray[np.str_],
-        labels: Labels | None = None,
+        self, values: Vectors, modality: Modality, ids: npt.NDArray[np.str_], labels: Labels | None = None
     ) -> Codes:
         """Return the codes of a featurizer's vectors, ``(n, *shape)``; ``labels`` as `labels_for` returns them."""
-        outputs = self.outputs(values, modality, labels)
+        return self._coded(self.outputs(values, modality, labels), modality, ids)
+
+    def _coded(self, outputs: npt.NDArray[np.floating[Any]], modality: Modality, ids: npt.NDArray[np.str_]) -> Codes:
+        """Return the codes of outputs, ``(n, bits)``."""
         about: dict[str, Any] = {"bits": self.bits, "modality": modality, "model_digest": self.digest}
         return Codes(words=pack(outputs), ids=ids, magnitudes=magnitudes_of(outputs), **about)
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the outputs, ``(n, bits)`` float32, whose signs are the codes of a featurizer's vectors ``(n, *shape)``."""
         if not len(values):
             return np.zeros((0, self.bits), np.float32)
@@ -165,7 +182,6 @@ class Encoder:
 
 
 def _blank(modality: Modality) -> Value:
-    """Return a query of a modality that says nothing."""
     if modality == "text":
         return "a"
     from PIL import Image
@@ -180,9 +196,7 @@ class OnnxTowers:
         self._content = content
         self._sessions: dict[Modality, Any] = {}
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the outputs, see `Towers.outputs`. Labels must be None: models that use them have no ONNX files."""
         assert labels is None  # noqa: S101  see `Encoder.check_without_labels`
         if modality not in self._sessions:

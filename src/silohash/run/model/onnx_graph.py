@@ -11,10 +11,8 @@ information. Every other bit must be equal.
 from __future__ import annotations
 
 import io
-import logging
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +23,7 @@ from torch import Tensor, nn
 
 from silohash import __version__
 from silohash.base.errors import NotExportable, UserError
-from silohash.base.optional import missing_package
+from silohash.base.optional import missing_package, only_errors
 from silohash.base.types import Arrays, Modality, Outputs
 from silohash.features.onnx_session import INPUT, OUTPUT, open_session, run_session
 from silohash.run.model.encoder import Towers
@@ -118,7 +116,8 @@ def _traced(network: nn.Module, example: Tensor) -> bytes:
     is used for operations that the older one does not know.
     """
     stream: Any = io.BytesIO()  # torch accepts streams, and its annotations do not
-    with _quiet():
+    # The exporters warn about their own future and about packages that are not needed.
+    with only_errors("torch.onnx"), warnings.catch_warnings(action="ignore"):
         try:
             torch.onnx.export(
                 network, (example,), stream, dynamo=False, input_names=[INPUT],
@@ -170,20 +169,6 @@ def without_weights(content: bytes, name: str) -> tuple[bytes, bytes]:
             offset += len(parts[-2]) + len(parts[-1])
     graph: bytes = model.SerializeToString()
     return graph, b"".join(parts)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporters' warnings about their own future and about packages that are not needed."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def compare(towers: Towers, modality: Modality, content: bytes, given: npt.NDArray[np.generic]) -> Parity:
@@ -258,11 +243,7 @@ def onnx_files(trained: TrainedModel, samples: Mapping[Modality, npt.NDArray[np.
 
 
 def _tower(
-    trained: TrainedModel,
-    name: str,
-    modality: Modality,
-    given: npt.NDArray[np.generic],
-    traced: dict[Modality, bytes],
+    trained: TrainedModel, name: str, modality: Modality, given: npt.NDArray[np.generic], traced: dict[Modality, bytes]
 ) -> tuple[bytes, Parity]:
     """Return one tower as a file, and its agreement with torch."""
     encoder = trained.encoder(name)

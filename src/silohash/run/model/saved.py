@@ -48,9 +48,7 @@ class ModelRecord:
     """The form of ``model.json``.
 
     Attributes:
-        format_version: Version of the folder's format.
         silohash: Version of silohash that wrote the folder.
-        config: The config of the run.
         spec: The towers.
         modalities: The modalities that the model encodes.
         weights: The names of the models: ``global``, and the silo's name of each personal model.

@@ -13,7 +13,7 @@ from silohash.base.types import Modality, PairBatch
 from silohash.features.base import Featurizer
 from silohash.features.vectors import pixel_statistics
 from silohash.models.towers import Adapted, batch_of, outputs_over
-from silohash.run.model.encoder import Labels
+from silohash.run.model.encoder import Labels, Vectors
 
 BATCH_ROWS = 1024
 
@@ -26,9 +26,7 @@ class TorchTowers:
         self.device = device
         self.pixels = {n: torch.from_numpy(a).to(device) for n, a in pixel_statistics(featurizers).items()}
 
-    def outputs(
-        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
-    ) -> npt.NDArray[np.float32]:
+    def outputs(self, values: Vectors, modality: Modality, labels: Labels | None = None) -> npt.NDArray[np.float32]:
         """Return the outputs, see `Towers.outputs`."""
         given = torch.from_numpy(np.array(values)).to(self.device)
         known = None if labels is None else torch.from_numpy(labels.astype(np.float32)).to(self.device)

@@ -117,8 +117,6 @@ class TrainedModel:
     """Everything from a finished run that encoding needs.
 
     Attributes:
-        resolved: The config of the run, with its methods.
-        spec: The towers.
         featurizers: One fitted featurizer per modality.
         weights: ``global``, and one entry per personal model under its silo's name.
         round: The round that was chosen, from 0.

@@ -24,7 +24,6 @@ from silohash.models.nodes import word_tables
 VECTORS = "features.text.vectors"
 GIVE_ANOTHER = "Set features.text.vectors to a UTF-8 text file with one word and its numbers per line."
 
-
 OTHERS = {
     "start": "start from random numbers",
     "fixed": "have random vectors that are not trained",
@@ -109,7 +108,6 @@ def _check_width(path: Path, first: Sequence[str], width: int) -> None:
 
 
 def _vector(numbers: list[str], where: str) -> npt.NDArray[np.float32]:
-    """Return the numbers of a line, ``(width,)``."""
     try:
         with np.errstate(over="ignore"):
             vector = np.array(numbers, np.float32)

@@ -12,6 +12,7 @@ import numpy as np
 
 from silohash.base.errors import OneInputNeeded
 from silohash.features.truncation import Unread
+from silohash.search.filters import conditions_of
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
 from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, form, read_file
@@ -50,29 +51,30 @@ class Client(Connection):
         vector_modality: str = "image",
         **options: Any,  # noqa: ANN401
     ) -> Hits:
-        """Search all silos for a text, an image or a feature vector.
+        """Search all silos for a text, an image, both at once, or a feature vector.
 
         Args:
-            text: The text to search for.
+            text: The text to search for. Items with a word that has a minus before it are left out.
             image: The picture file to search for: its path or its content.
             drawing: Whether the image is a drawing, which is fitted to the pictures of the archive.
             vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
             vector_modality: Whether the vector describes an "image" or a "text".
-            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``deadline_seconds``, ``bar``, ``silos`` (a
-                list of names) and ``previews``, as for `TrainedRun.search`.
+            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``where``, ``facets``, ``facet_values``,
+                ``newest_by``, ``deadline_seconds``, ``bar``, ``silos`` and ``previews``, and ``text_weight`` and ``region``
+                for an image, as for `TrainedRun.search`.
 
         Raises:
-            UserError: If not exactly one of text, image and vector is given.
+            UserError: If a vector is given beside a text or an image.
         """
-        if sum(given is not None for given in (text, image, vector)) != 1:
-            raise OneInputNeeded("Search for exactly one of text, image and vector.")
+        if vector is not None and (text is not None or image is not None):
+            raise OneInputNeeded("Search for a text, an image, both, or a vector.")
         query = _query(options)
         if vector is not None:
             return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))
         if image is not None:
             content = image if isinstance(image, bytes) else read_file(Path(image))
-            return _hits(self._call("/search/picture", {**query, "drawing": drawing}, picture=content))
+            return _hits(self._call("/search/picture", {**query, "text": text, "drawing": drawing}, picture=content))
         return _hits(self._call("/search", {"text": text, **query}))
 
     def similar(self, silo: str, id: str, *, by: str | None = None, **options: Any) -> Hits:  # noqa: A002, ANN401
@@ -100,7 +102,10 @@ class Client(Connection):
 
 def _query(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options under the names of the API."""
-    return {"silo" if name == "silos" else name: value for name, value in options.items()}
+    given = {"silo" if name == "silos" else name: value for name, value in options.items()}
+    region, where = given.get("region"), given.get("where")
+    given = given if region is None or isinstance(region, str) else {**given, "region": ",".join(map(str, region))}
+    return given if where is None else {**given, "where": [*map(str, conditions_of(where))]}
 
 
 def _npy(vector: VectorLike) -> bytes:
@@ -121,7 +126,9 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         ids=_column(found, "id"),
         distances=_column(found, "distance_bits"),
         silos=_column(found, "silo"),
-        payloads=tuple({name: hit[name] for name in ("caption", "labels", "preview") if hit[name]} for hit in found),
+        payloads=tuple(
+            {name: hit[name] for name in ("caption", "labels", "preview", "columns") if hit.get(name)} for hit in found
+        ),
         found_by=tuple(map(tuple, _column(found, "found_by"))),
         left_out={place: document["ties_at_cut"] for place in places[-1:] if document["ties_at_cut"]},
         missing_silos=document["missing_silos"],
@@ -133,7 +140,10 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         strengths=_column(found, "strength"),
         scores=_column(found, "score") if document["order"] == "score" else None,
         cosines=(None,) * len(found) if document["order"] == "outputs" else None,
+        facets=document.get("facets"),
+        newest=document["order"] == "newest",
         unknown_words=tuple(document["unknown_words"]),
+        excluded_words=tuple(document.get("excluded_words", ())),
         unread=None if unread is None else Unread(**unread),
     )
 

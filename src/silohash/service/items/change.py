@@ -150,7 +150,7 @@ class ModelChange:
         def opener() -> Indexer:
             """Open the index of the new run if the old one was removed."""
             kept = run if following is None or not is_replaced(run, following, silo) else following
-            return open_indexer(kept, silo, folder, self._models.policy.fields)
+            return open_indexer(kept, silo, folder, self._models.policy.stored)
 
         keeper = Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, self._serve_items)
         return self._kept.enter_context(keeper)
@@ -179,7 +179,7 @@ def successor_of(config: SiloConfig, policy: Policy) -> Successor:
     if config.next_run is None:
         raise SettingNeeded("The file of the silo does not name a new run. Set next_run.")
     runs = Run.open(config.run), Run.open(config.next_run)
-    return Successor(*runs, config.silo, folder=config.items_folder, fields=policy.fields, archive=config.archive)
+    return Successor(*runs, config.silo, folder=config.items_folder, fields=policy.stored, archive=config.archive)
 
 
 def is_replaced(run: Run, following: Run, silo: str) -> bool:

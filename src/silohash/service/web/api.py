@@ -13,13 +13,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
 
-from silohash.base.errors import BitsDiffer, ModelsDiffer
+from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer
 from silohash.base.types import Modality
 from silohash.data.pictures.formats import NAMES
-from silohash.features.base import Value
+from silohash.search.composed import Composed, cropped
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
-from silohash.search.requests import Code, FederationStatus, SearchRequest
+from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
 from silohash.service.web.documents import (
     ItemDocument,
@@ -53,7 +53,7 @@ def _answers(*further: int) -> dict[str, Any]:
 async def search_words(
     service: Shared, who: Allowed, request: Request, query: Annotated[TextOptions, Query()]
 ) -> ResultsDocument | Response:
-    """Return the items of all silos that are nearest to some words."""
+    """Return the items of all silos that are nearest to some words, or without words those that pass the filters."""
     return await _search(request, service, who, query, query.text)
 
 
@@ -61,7 +61,7 @@ async def search_words(
 async def search_document(
     service: Shared, who: Allowed, request: Request, document: SearchDocument
 ) -> ResultsDocument | Response:
-    """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
+    """Return the items of all silos that are nearest to some words or to a code, or those that pass the filters."""
     value = document.value()
     if isinstance(value, Code):
         check_code(value, await service.recent_status())
@@ -76,9 +76,13 @@ async def search_picture(
     query: Annotated[PictureOptions, Query()],
     picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
 ) -> ResultsDocument | Response:
-    """Return the items of all silos that are nearest to a picture. The picture is not kept."""
+    """Return the items of all silos that are nearest to a picture, or to a picture and words. The picture is not kept."""
+    if query.drawing and query.region is not None:
+        raise ConflictingOptions("A drawing is fitted as a whole, so it has no region. Leave region or drawing out.")
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(request, service, who, query, value)
+    value = value if query.region is None else cropped(value, query.region)
+    composed = value if query.text is None else Composed(value, query.text, query.text_weight)
+    return await _search(request, service, who, query, composed)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", **_answers())
@@ -148,7 +152,7 @@ def check_code(code: Code, status: FederationStatus) -> None:
 
 
 async def _search(
-    request: Request, service: Service, who: str, query: Options, value: Value | Code, modality: Modality = "image"
+    request: Request, service: Service, who: str, query: Options, value: Asked | None, modality: Modality = "image"
 ) -> ResultsDocument | Response:
     asked = len({*query.silo}) if query.silo else await service.silo_count()
     wanted = SearchRequest.of(query.options(who), value, modality)

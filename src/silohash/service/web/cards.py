@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from silohash.base.types import MODALITIES, Modality, Target
+from silohash.base.visible import visible
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
 from silohash.search.hits import Hits
 from silohash.search.released import Hit
 from silohash.search.requests import FederationStatus, Item, SiloStatus
-from silohash.search.table import sureness
+from silohash.search.table import about_query, sureness
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
 from silohash.service.web.page_templates import address
 
@@ -90,6 +91,7 @@ class Card:
         tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
         sure: How sure the hit is, such as ``strong 93 %``; empty if that is not known.
         percent: Probability that the item is right, in percent; None if that is not known.
+        matched: The words of the query that the item has; empty if there are none.
     """
 
     address: str
@@ -102,6 +104,7 @@ class Card:
     sure: str = ""
     percent: int | None = None
     found_by: str = ""
+    matched: str = ""
 
 
 def badges(silos: Iterable[str]) -> dict[str, Badge]:
@@ -166,7 +169,8 @@ def _card(item: Hit | Item, badge: Badge) -> Card:
 def _hit_card(hit: Hit, badge: Badge) -> Card:
     percent = None if hit.probability is None else round(100 * hit.probability) if hit.strength != "none" else 0
     found_by = FOUND_BY.get(hit.found_by, "")
-    return replace(_card(hit, badge), distance=_place(hit), sure=sureness(hit), percent=percent, found_by=found_by)
+    card = replace(_card(hit, badge), distance=_place(hit), sure=sureness(hit), percent=percent)
+    return replace(card, found_by=found_by, matched=", ".join(hit.matched))
 
 
 def _place(hit: Hit) -> str:
@@ -322,14 +326,8 @@ def _counted(form: SearchForm, first: int, shown: int, hits: Hits) -> str:
 
 
 def _notes(hits: Hits) -> list[str]:
-    """Return sentences on unknown words, on an end of the query that was not read, and on the order of the hits."""
-    notes = []
-    if hits.unknown_words:
-        words = ", ".join(f"“{word}”" for word in hits.unknown_words[:10])
-        verb = "is" if len(hits.unknown_words) == 1 else "are"
-        notes.append(f"{words} {verb} unknown to the model, which searched with the rest.")
-    if hits.unread is not None:
-        notes.append(str(hits.unread))
+    """Return sentences on words of the query, and on the order of the hits."""
+    notes = [visible(sentence) for sentence in about_query(hits)]
     if not hits.comparable:
         reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
         reason = "Some silos release ranks only" if hits.some_ranks_only else reason

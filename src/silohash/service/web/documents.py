@@ -13,8 +13,12 @@ from silohash.base.errors import BitsDiffer, OneInputNeeded
 from silohash.base.types import Modality, Target
 from silohash.evaluate.calibration import Strength
 from silohash.index.codes import byte_count
-from silohash.search.fields import words_of
-from silohash.search.hits import Hits, SearchOptions, described
+from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
+from silohash.search.fields import MOST_FACET_VALUES, words_of
+from silohash.search.filters import MOST_CONDITIONS, MOST_FACETS, conditions_of, labeled
+from silohash.search.hits import Hits
+from silohash.search.inputs import several
+from silohash.search.options import SearchOptions, described
 from silohash.search.released import shown_of
 from silohash.search.requests import Code
 from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
@@ -25,6 +29,10 @@ MOST_HITS = 200
 PREVIEW = "data:image/png;base64,iVBORw0KGgo="
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+
+
+Several = Annotated[list[Name], BeforeValidator(several)]
+"""Names, or one name."""
 
 
 class Options(BaseModel):
@@ -38,7 +46,13 @@ class Options(BaseModel):
     k: int = Field(10, ge=1, le=MOST_HITS, description=described("k"))
     offset: int = Field(0, ge=0, le=FARTHEST_OFFSET, description=described("offset"))
     radius_bits: int | None = Field(None, ge=0, le=MOST_BITS, description=described("radius_bits"))
-    label: Name | None = Field(None, description=described("label"))
+    label: Several = Field(
+        [], max_length=MOST_CONDITIONS, description=f"{described('label')} Several: with all of them."
+    )
+    where: Several = Field([], max_length=MOST_CONDITIONS, description=f"{described('where')} Several: all of them.")
+    facets: Several = Field([], max_length=MOST_FACETS, description=described("facets"))
+    facet_values: int = Field(10, ge=1, le=MOST_FACET_VALUES, description=described("facet_values"))
+    newest_by: Name | None = Field(None, description=described("newest_by"))
     silo: list[Name] | None = Field(
         None, min_length=1, max_length=MOST_SILOS, description="Search only these silos; all if it is left out."
     )
@@ -50,14 +64,20 @@ class Options(BaseModel):
     def options(self, asker: str) -> SearchOptions:
         """Return the options for a backend, with the name of the asker."""
         silos = None if self.silo is None else tuple(self.silo)
-        shared = self.model_dump(include={*SearchOptions().values()})
-        return SearchOptions(target=self.find, silos=silos, asker=asker, **shared)
+        shared = self.model_dump(include={*SearchOptions().values()} - {"label", "where"})
+        where = (*conditions_of(self.where), *labeled(self.label))
+        return SearchOptions(target=self.find, silos=silos, asker=asker, where=where, **shared)
 
 
 class TextOptions(Options):
     """A search for words."""
 
-    text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="The words to search for.")
+    text: str | None = Field(
+        None,
+        min_length=1,
+        max_length=LONGEST_TEXT,
+        description="The words to search for; -WORD excludes. Without them, the items that pass the filters are listed.",
+    )
 
 
 class SimilarOptions(Options):
@@ -71,7 +91,11 @@ class SimilarOptions(Options):
 
 
 class PictureOptions(Options):
-    """A search for a picture."""
+    """A search for a picture, alone or together with words."""
+
+    text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="Words to search for as well.")
+    text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description=ABOUT_WEIGHT)
+    region: str | None = Field(None, max_length=100, description=ABOUT_REGION, examples=["0.1,0.2,0.5,0.9"])
 
     drawing: bool = Field(
         False, description="The picture is a drawing, dark on white. It is fitted to the pictures of the archive."
@@ -115,18 +139,17 @@ class SearchDocument(Options):
     text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="The words to search for.")
     code: CodeDocument | None = Field(None, description="The code to search for, in place of words.")
 
-    def value(self) -> str | Code:
-        """Return the words or the code.
+    def value(self) -> str | Code | None:
+        """Return the words or the code; None to list items.
 
         Raises:
-            UserError: Unless exactly one of both is given.
+            UserError: If both are given.
         """
-        if self.text is not None and self.code is None:
-            return self.text
-        if self.code is not None and self.text is None:
-            return self.code.code()
-        given = "none" if self.text is None else "a text and a code"
-        raise OneInputNeeded(f"Search for exactly one of a text, a picture, a vector and a code; {given} was given.")
+        if self.text is not None and self.code is not None:
+            raise OneInputNeeded(
+                "Search for exactly one of a text, a picture, a vector and a code; a text and a code was given."
+            )
+        return self.text if self.code is None else self.code.code()
 
 
 class HitDocument(TypedDict):
@@ -165,6 +188,7 @@ class HitDocument(TypedDict):
     preview: Annotated[
         str | None, Field(description="Small picture as a data URL, if it was requested and is released.")
     ]
+    columns: Annotated[dict[str, str], Field(description="Its values in further columns that its silo releases.")]
 
 
 def _hit_documents(hits: Hits) -> list[HitDocument]:
@@ -183,7 +207,7 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
 
 EXAMPLE: JsonDict = {"id": "parrots-17", "silo": "north"}
 EXAMPLE_SURE: JsonDict = {"probability": 0.91, "strength": "strong"}
-EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW}
+EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW, "columns": {}}
 EXAMPLE_RESULTS: JsonDict = {
     "order": "distance",
     "hits": [
@@ -204,8 +228,10 @@ EXAMPLE_RESULTS: JsonDict = {
     "limited_silos": {},
     "nothing_close": False,
     "by_code_only": ["north"],
+    "facets": None,
     "ties_at_cut": 0,
     "unknown_words": [],
+    "excluded_words": [],
     "unread": None,
     "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
 }
@@ -226,8 +252,9 @@ class ResultsDocument(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESULTS]})
 
     order: str = Field(
-        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, or "rank" '
-        "if silos use different models or only some scored."
+        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, "rank" if '
+        'silos use different models or only some scored, "words" if the model knows none of them, or "newest" if nothing '
+        "was searched for."
     )
     hits: list[HitDocument]
     silos_asked: int
@@ -236,8 +263,12 @@ class ResultsDocument(BaseModel):
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
     nothing_close: bool = Field(description="Whether it is known that no hit is close to the query.")
     by_code_only: list[str] = Field(description="Silos that did not compare the words of the text.")
+    facets: dict[str, dict[str, int]] | None = Field(
+        description="Number of items that pass the filters with each of the most frequent values of a column, if requested."
+    )
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
+    excluded_words: list[str] = Field(description="Words whose items are left out by the silos that compare words.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
     model_digests: list[str] = Field(description="The models whose codes were compared.")
 
@@ -253,8 +284,10 @@ class ResultsDocument(BaseModel):
             limited_silos=dict(hits.limited_silos),
             nothing_close=hits.nothing_close,
             by_code_only=list(hits.by_code_only),
+            facets=None if hits.facets is None else {name: dict(counts) for name, counts in hits.facets.items()},
             ties_at_cut=hits.ties_at_cut,
             unknown_words=list(hits.unknown_words),
+            excluded_words=list(hits.excluded_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),
             model_digests=sorted(hits.model_digests),
         )
@@ -271,6 +304,7 @@ class ItemDocument(BaseModel):
     caption: str
     labels: list[str]
     preview: str | None = Field(validation_alias="preview_url")
+    columns: dict[str, str] = Field(description="Its values in further columns that its silo releases.")
 
 
 class SiloDocument(BaseModel):

@@ -70,12 +70,7 @@ class SiloResult:
 
 @dataclass(frozen=True)
 class Absence:
-    """A silo that did not carry out its task.
-
-    Attributes:
-        silo: Index of the silo, starting at 0.
-        reason: Why, in words that follow the silo's name, such as ``did not answer within 600 seconds``.
-    """
+    """A silo that did not carry out its task, and why, in words that follow its name, as in ``is no longer connected``."""
 
     silo: int
     reason: str

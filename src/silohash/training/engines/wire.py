@@ -31,12 +31,8 @@ TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
 def encode_task(task: SiloTask) -> bytes:
     """Encode a task as one message: the broadcast, with the state that the silo kept."""
     broadcast = task.broadcast
-    return replace(
-        broadcast,
-        state=task.kept,
-        counts={**broadcast.counts, "silo": task.silo},
-        notes={**broadcast.notes, "task": task.kind},
-    ).encode()
+    counts, notes = {**broadcast.counts, "silo": task.silo}, {**broadcast.notes, "task": task.kind}
+    return replace(broadcast, state=task.kept, counts=counts, notes=notes).encode()
 
 
 def encode_distant_task(task: SiloTask) -> bytes:

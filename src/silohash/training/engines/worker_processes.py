@@ -70,7 +70,6 @@ class WorkerProcesses(Engine):
 
 
 def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
-    """Send a task to a worker process and return its result."""
     try:
         answer = exchange(encode_task(task))
     except ProcessEndedError as error:

@@ -61,9 +61,7 @@ class Leak:
         attack: What the attacker guesses.
         seen: From what.
         figure: ``AUC``, or ``explained`` for the share of the variance that is reconstructed.
-        value: The figure.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
+        low: Lower end of its 95 % interval, as ``high`` is its upper end.
         without: The figure of an attacker who has seen nothing.
     """
 
@@ -83,14 +81,11 @@ def leak(attack: str, seen: str, found: Estimate, *, figure: str = "AUC", withou
 
 def protection(run: Run) -> str:
     """Return what protected the updates of a run, in words."""
-    exchange, last = run.config.exchange, run.rounds()[-1:]
-    words = []
-    for record in last:
-        if record.privacy is not None:
-            epsilon = "infinite" if record.privacy.epsilon is None else f"{record.privacy.epsilon:.3g}"
-            words.append(f"noise per {record.privacy.unit}, epsilon {epsilon}")
-    if exchange.compression is not None:
-        words.append(f"compression {exchange.compression.kind}")
+    compression, last = run.config.exchange.compression, run.rounds()[-1:]
+    released = [(one.privacy.unit, one.privacy.epsilon) for one in last if one.privacy is not None]
+    words = [f"noise per {unit}, epsilon {'infinite' if e is None else f'{e:.3g}'}" for unit, e in released]
+    if compression is not None:
+        words.append(f"compression {compression.kind}")
     return ", ".join(words) or "none"
 
 

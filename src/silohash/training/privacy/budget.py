@@ -5,20 +5,21 @@ The counts are arrays of the server's state, so that a resumed run continues wit
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from silohash.base.optional import require
+from silohash.base.optional import only_errors, require
 from silohash.base.types import Arrays, ReadArrays
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.config.sections import PrivacyConfig
 from silohash.run.events import PrivacyRecord
+
+ACCOUNTANT = "absl"
+"""Logger in which the accountant remarks on orders of the divergence that it leaves out. The others give a valid bound."""
 
 KEY = "privacy/key"
 """Name of the secret among the arrays that a silo keeps, and among the server's private arrays: ``(32,)`` uint8."""
@@ -158,7 +159,7 @@ def epsilon_of_sampled_silos(multipliers: Sequence[float], *, drawn: int, silos:
     from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, rdp
 
     accountant = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    with _quiet():
+    with only_errors(ACCOUNTANT):
         for multiplier in multipliers:
             accountant.compose(SampledWithoutReplacementDpEvent(silos, drawn, GaussianDpEvent(multiplier / 2.0)))
     return min(always, float(accountant.get_epsilon(delta)))
@@ -188,20 +189,8 @@ def _sampled(noise_multiplier: float, rate: float, steps: int, statistics: float
     accountant = rdp.RdpAccountant()
     if steps:
         step = PoissonSampledDpEvent(rate, GaussianDpEvent(noise_multiplier))
-        with _quiet():
+        with only_errors(ACCOUNTANT):
             accountant.compose(SelfComposedDpEvent(step, steps))
     if math.isfinite(statistics):
         accountant.compose(GaussianDpEvent(statistics))
     return float(accountant.get_epsilon(delta)) if steps or math.isfinite(statistics) else 0.0
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the accountant's remarks on orders of the divergence that it leaves out. The others give a valid bound."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

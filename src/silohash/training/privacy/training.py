@@ -73,8 +73,6 @@ class PrivateRound:
     the same message again, and one that is sent something else draws other noise.
 
     Attributes:
-        settings: The table ``[exchange.privacy]``.
-        key: The silo's secret.
         place: What else the noise depends on.
         round: Number of the round, from 0.
         drawn: Number of silos per round.
@@ -306,17 +304,13 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
 
 @dataclass
 class Passes:
-    """The inputs ``(B, D)`` and outputs ``(B, O)`` of linear layers during one forward pass of a batch.
+    """The uses of linear layers during one forward pass of a batch.
 
-    Attributes:
-        layers: The layers, one entry per use.
-        inputs: The input of each use, without gradients.
-        outputs: The output of each use, which belongs to the graph of the loss.
+    Each has the layer, its input ``(B, D)`` without gradients, and its output ``(B, O)``, which belongs to the graph of the
+    loss.
     """
 
-    layers: list[nn.Linear] = field(default_factory=list)
-    inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
+    uses: list[tuple[nn.Linear, Tensor, Tensor]] = field(default_factory=list)
 
     def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
         """Return per parameter the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
@@ -324,9 +318,8 @@ class Passes:
         The loss is the sum over the records of losses, each of which depends on the outputs for one record only. The norm is
         that of a record's gradient with respect to all parameters together.
         """
-        deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
-        used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)
-                if delta is not None]  # fmt: skip
+        deltas = torch.autograd.grad(loss, [output for *_, output in self.uses], allow_unused=True)
+        used = [(layer, given, d) for (layer, given, _), d in zip(self.uses, deltas, strict=True) if d is not None]
         squares = sum(
             (given.square().sum(1) + (layer.bias is not None)) * delta.square().sum(1) for layer, given, delta in used
         )
@@ -376,9 +369,7 @@ class RecordGradients:
             """Keep one use of a layer."""
             assert isinstance(layer, nn.Linear)  # noqa: S101  hooked below
             if output.requires_grad:
-                passes.layers.append(layer)
-                passes.inputs.append(inputs[0].detach())
-                passes.outputs.append(output)
+                passes.uses.append((layer, inputs[0].detach(), output))
 
         handles = [layer.register_forward_hook(keep) for layer in self.layers]
         try:
@@ -386,7 +377,8 @@ class RecordGradients:
         finally:
             for handle in handles:
                 handle.remove()
-        if len(set(map(id, passes.layers))) != len(passes.layers) or any(given.ndim != 2 for given in passes.inputs):
+        layers = {id(layer) for layer, *_ in passes.uses}
+        if len(layers) != len(passes.uses) or any(given.ndim != 2 for _, given, _ in passes.uses):
             raise NotPrivate(
                 'exchange.privacy.unit = "record" needs a network that uses each linear layer once per item. Choose another '
                 'local method, such as csq, or set the unit to "silo".'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from silohash.base.errors import InvalidFile, InvalidName
 from silohash.base.files import read_toml
@@ -19,10 +19,8 @@ from silohash.training.updates.encryption import KEY
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class SiteSettings(BaseModel):
+class SiteSettings(BaseModel, frozen=True, extra="forbid"):
     """The settings of a silo. The number of threads is by default one per core."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     silo: str = Field(min_length=1)
     state: Path = Path("state")

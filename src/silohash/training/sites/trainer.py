@@ -24,7 +24,7 @@ from silohash.base.types import Arrays, Modality, Notify, ReadArrays, Task
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.evaluate.calibration import Calibration
 from silohash.evaluate.collapse import CodeUse
-from silohash.features.base import Featurizer
+from silohash.features.base import Featurizers
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
@@ -183,13 +183,7 @@ class Announced:
 
 
 def store_own_run(
-    folder: Path,
-    prepared: Prepared,
-    featurizers: Mapping[Modality, Featurizer],
-    *,
-    broadcast: Message,
-    model: Message,
-    notify: Notify,
+    folder: Path, prepared: Prepared, featurizers: Featurizers, *, broadcast: Message, model: Message, notify: Notify
 ) -> None:
     """Store the run of a silo, with the model that it deploys. An earlier model is replaced.
 

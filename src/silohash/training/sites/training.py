@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from silohash import __version__
 from silohash.base.errors import TooFewSilos
 from silohash.base.files import write_bytes, write_json, write_text
 from silohash.base.names import describe_near
-from silohash.base.types import Modality, Notify
-from silohash.features.base import Featurizer
+from silohash.base.types import Notify
+from silohash.features.base import Featurizers
 from silohash.features.device import choose_device
 from silohash.methods.federated.base import ServerState
 from silohash.methods.message import Message
@@ -155,13 +155,7 @@ def _check_start(asked: Attendance, silos: Sequence[str], needed: int) -> None:
 
 
 def deploy_at_sites(
-    state: RunState,
-    prepared: Prepared,
-    featurizers: Mapping[Modality, Featurizer],
-    engine: Engine,
-    *,
-    limits: Limits,
-    notify: Notify,
+    state: RunState, prepared: Prepared, featurizers: Featurizers, engine: Engine, *, limits: Limits, notify: Notify
 ) -> TrainedModel:
     """Let each silo store the model that it deploys, and return the model of the server, without personal ones."""
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)

@@ -200,7 +200,6 @@ def _rows(array: np.ndarray) -> np.ndarray:
 
 
 def _part(parts: Parts, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a part of a compressed parameter."""
     if name not in parts:
         raise DamagedUpdateError(f"no {name}")
     array = parts[name]
@@ -221,7 +220,6 @@ class Compression(Link):
     Attributes:
         codec: The way of compressing; None if silos send those that they send as they are.
         hash_layers_only: Whether only the hash layers are trained and sent.
-        federated: The federated method.
     """
 
     codec: Codec | None

@@ -54,7 +54,6 @@ class Scheme:
     """Parameters of CKKS.
 
     Attributes:
-        name: Name of the set.
         primes: Sizes of the prime factors of the modulus in bits. The last one is not part of a ciphertext's modulus.
         scale_bits: Binary logarithm of the factor by which values are multiplied before they are rounded.
         largest: Limit on the absolute value of a sum.

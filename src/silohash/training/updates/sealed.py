@@ -209,9 +209,7 @@ class Encryption(Link):
 
     Attributes:
         key: The key of the silos; None if it is not there, so that no silo can carry out a task.
-        federated: The federated method.
         run: Digest of the run, so that nothing of another run can be taken for something of this one.
-        names: Names of all silos, in order.
         buffers: Names of the model's buffers, once the model is known.
         sealed: The method as the server sees it; None at a silo.
     """

@@ -48,6 +48,24 @@ def test_a_query_has_the_code_of_the_same_item() -> None:
         assert (one.ids.tolist(), one.modality, one.model_digest) == (["query"], "image", "abc")
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
+def test_a_picture_and_a_text_have_the_code_of_their_weighted_directions(weight: float) -> None:
+    encoder, toy = encoder_of(0.75), archive()
+    for row in range(len(toy)):
+        values: dict[Modality, np.ndarray] = {side: toy.values(side)[row] for side in MODALITIES}
+        outputs = {side: expected(value[None], 0.75)[0].astype(np.float64) for side, value in values.items()}
+        units = {side: found / np.sqrt(found @ found) for side, found in outputs.items()}
+        total = (1 - weight) * units["image"] + weight * units["text"]
+        both = encoder.encode_all(values, weight)
+        assert np.array_equal(unpack(both.words, BITS)[0], np.where(total >= 0, 1, -1))
+        assert np.array_equal(both.magnitudes[0], np.rint(np.abs(total) / np.abs(total).max() * 255))
+        for side in MODALITIES:
+            alone = encoder.encode_all({side: values[side]}, weight)
+            assert np.array_equal(alone.words, encoder.encode(values[side], side).words)
+            if weight == {"image": 0.0, "text": 1.0}[side]:
+                assert np.array_equal(both.words, alone.words)
+
+
 @pytest.mark.parametrize(("there", "missing"), [("image", "text"), ("text", "image")])
 def test_a_modality_that_the_model_does_not_have(there: Modality, missing: Modality) -> None:
     encoder = encoder_of(modalities=[there])

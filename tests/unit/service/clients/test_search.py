@@ -19,7 +19,8 @@ from silohash.base.errors import (
     WrongAddress,
 )
 from silohash.features.truncation import Unread
-from silohash.search.hits import SearchOptions
+from silohash.search.filters import Condition
+from silohash.search.hits import Hits, SearchOptions
 from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
 from silohash.service.web.documents import ResultsDocument
@@ -53,7 +54,8 @@ def test_results_have_the_form_of_hits(url: str, backend: MadeUpBackend) -> None
     )
     sent = backend.requests[-1]
     assert (sent.value, sent.k, sent.silos, sent.previews) == ("red", 3, ("north",), False)
-    assert (sent.radius_bits, sent.target, sent.label, sent.offset) == (20, "text", "red", 1)
+    assert (sent.radius_bits, sent.target, sent.offset) == (20, "text", 1)
+    assert sent.where == (Condition("labels", "=", ("red",)),)
     assert sent.deadline_seconds == 2.5
     expected = backend.hits(sent)
     assert (hits.ids, hits.distances, hits.silos, hits.found_by) == (
@@ -67,6 +69,27 @@ def test_results_have_the_form_of_hits(url: str, backend: MadeUpBackend) -> None
     assert hits[0].preview is not None
 
 
+def test_filters_and_counts_have_the_form_of_hits(
+    url: str, backend: MadeUpBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"museum": "Louvre"}
+    found = Hits(
+        ids=("a",),
+        distances=(None,),
+        silos=("north",),
+        payloads=({"columns": columns},),
+        newest=True,
+        facets={"museum": {"Louvre": 1}},
+        model_digests=frozenset({"m"}),
+    )
+    monkeypatch.setattr(backend, "hits", lambda options: found)
+    condition = Condition("museum", "=", ("Orsay, Paris", "Louvre"))
+    hits = silohash.connect(url).search(where=[condition, "year>=1900"], facets="museum", newest_by="year")
+    assert backend.requests[-1].where == (condition, Condition("year", ">=", ("1900",)))
+    assert (hits.order, hits.facets, hits[0].columns) == ("newest", found.facets, columns)
+    assert "museum: Louvre (1)." in repr(hits)
+
+
 def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tmp_path: Path) -> None:
     client = Client(url + "/")
     (tmp_path / "a.png").write_bytes(png(drawn("blue", "frame")))
@@ -74,6 +97,9 @@ def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tm
     assert backend.requests[-1].value.size == (24, 24)
     client.search(image=png(), drawing=True)
     assert backend.requests[-1].value.size == (256, 256)
+    client.search("red -blue", image=png(drawn("blue", "frame")), text_weight=0.25, region=(0, 0, 0.5, 1))
+    both = backend.requests[-1].value
+    assert (both.text, both.text_weight, both.picture.size) == ("red -blue", 0.25, (12, 24))
     np.save(tmp_path / "a.npy", np.arange(3.0))
     for vector in (tmp_path / "a.npy", [0.0, 1.0, 2.0]):
         assert len(client.search(vector=vector, vector_modality="text", k=2)) == 2
@@ -89,6 +115,8 @@ def test_errors_are_explained(url: str, tmp_path: Path) -> None:
     client = Client(url)
     with pytest.raises(OneInputNeeded):
         client.search()
+    with pytest.raises(OneInputNeeded):
+        client.search("red", vector=[1.0])
     with pytest.raises(NotFound, match="east"):
         client.search("a", silos=["east"])
     with pytest.raises(NotFound, match="nothing"):

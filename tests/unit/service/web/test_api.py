@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from silohash.base.errors import OutOfRange
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
+from silohash.search.filters import Condition
 from silohash.search.hits import Hits
 from silohash.search.requests import Code, SearchRequest
 from silohash.service.config import BusSettings, HubConfig, SealingSettings
@@ -65,6 +66,7 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
         "caption": "red shape 2",
         "labels": ["red", "shape"],
         "preview": backend.payload("item-2")["preview"],
+        "columns": {},
     }
     assert (found["order"], found["silos_asked"], found["silos_answered"]) == ("distance", 2, 2)
     assert (found["missing_silos"], found["ties_at_cut"], found["unknown_words"]) == ({}, 0, [])
@@ -73,7 +75,10 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
         "k": 3,
         "offset": 4,
         "radius_bits": 9,
-        "label": "red",
+        "label": ["red", "shape"],
+        "where": ["year>=1900", 'museum="Orsay, Paris",Prado'],
+        "facets": ["museum", "silo"],
+        "facet_values": 4,
         "silo": ["south"],
         "previews": "false",
         "deadline_seconds": "0.5",
@@ -81,8 +86,23 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
     assert len(client.get("/api/v1/search", params={"text": "parrot", **options}).json()["hits"]) == 3
     sent = backend.requests[-1]
     assert (sent.value, sent.target, sent.k, sent.offset, sent.radius_bits) == ("parrot", "text", 3, 4, 9)
-    assert (sent.label, sent.silos, sent.previews, sent.deadline_seconds) == ("red", ("south",), False, 0.5)
+    assert (sent.silos, sent.previews, sent.deadline_seconds) == (("south",), False, 0.5)
+    stated = ["year>=1900", 'museum="Orsay, Paris",Prado', "labels=red", "labels=shape"]
+    assert [*map(str, sent.where)] == stated
+    assert (sent.facets, sent.facet_values) == (("museum", "silo"), 4)
     assert client.get("/api/v1/search", params={"text": "a", "silo": ["south"]}).json()["silos_asked"] == 1
+
+
+def test_filters_without_words_list_items(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    assert client.get("/api/v1/search", params={"where": "year>=1900", "newest_by": "date"}).status_code == 200
+    sent = backend.requests[-1]
+    assert (sent.value, sent.newest_by, [*map(str, sent.where)]) == (None, "date", ["year>=1900"])
+    assert client.post("/api/v1/search", json={"label": "red"}).status_code == 200
+    assert backend.requests[-1].where == (Condition("labels", "=", ("red",)),)
+    for wrong in ({}, {"where": "year"}, {"where": "year>old"}, {"where": "a=b", "radius_bits": 3}):
+        error_of(client.get("/api/v1/search", params=wrong), 422)
+    error_of(client.get("/api/v1/search", params={"text": "red", "newest_by": "date"}), 422)
 
 
 def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None:
@@ -92,8 +112,8 @@ def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None
     assert code == {"hex": "55555555", "bits": 32, "model_digest": MODEL}
     assert client.post("/api/v1/search", json={"code": code}).json()["hits"]
     assert np.array_equal(backend.requests[-1].value.words, CODE.words)
-    for body in ({}, {"text": "parrot", "code": code}):
-        assert "exactly one" in error_of(client.post("/api/v1/search", json=body), 422)
+    error_of(client.post("/api/v1/search", json={}), 422)
+    assert "exactly one" in error_of(client.post("/api/v1/search", json={"text": "parrot", "code": code}), 422)
     assert "8 hexadecimal digits" in error_of(
         client.post("/api/v1/search", json={"code": {**code, "hex": "5555"}}), 422
     )
@@ -113,6 +133,22 @@ def test_a_picture_or_a_drawing_is_searched(backend: MadeUpBackend) -> None:
     assert np.array_equal(np.asarray(backend.requests[-1].value), np.asarray(picture))
     client.post("/api/v1/search/picture", params={"drawing": "true"}, files={"picture": png(picture)})
     assert backend.requests[-1].value.size == (256, 256)
+
+
+def test_a_region_of_a_picture_is_searched_with_words(backend: MadeUpBackend) -> None:
+    client, picture = client_of(backend), drawn("blue", "frame")
+
+    def send(status: int = 200, **options: Any) -> Any:
+        answer = client.post("/api/v1/search/picture", params=options, files={"picture": png(picture)})
+        assert answer.status_code == status, answer.text
+        return backend.requests[-1].value
+
+    both = send(text="red -square", text_weight=0.2, region="0,0.5,0.25,1")
+    assert (both.text, both.text_weight, both.picture.size) == ("red -square", 0.2, (6, 12))
+    assert send(text="red").text_weight == 0.5
+    assert np.array_equal(np.asarray(send(region="0,0,0.5,1")), np.asarray(picture)[:, :12])
+    for wrong in ({"region": "0,0,2,1"}, {"region": "1"}, {"text_weight": 2}, {"region": "0,0,1,1", "drawing": True}):
+        send(422, **wrong)
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,8 @@ def test_unknown_words_and_ranks_are_explained() -> None:
         return summarized(replace(hits, **changes), SearchForm(text="a"), asked=2).notes
 
     assert notes() == []
-    assert notes(unknown_words=("foo",)) == ["“foo” is unknown to the model, which searched with the rest."]
-    assert notes(unknown_words=("foo", "bar"))[0].startswith("“foo”, “bar” are unknown")
+    assert notes(unknown_words=("foo",)) == ["foo is unknown to this model; searched with the rest."]
+    assert notes(by_code_only=("north",)) == ["Searched by code only, without comparing words: north."]
     unread = Unread("foo", 5, "words")
     assert notes(unread=unread) == [str(unread)]
     [several] = notes(ranks=(1, 2), model_digests=frozenset("ab"))

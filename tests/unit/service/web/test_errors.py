@@ -58,7 +58,7 @@ def test_the_parameters_that_exist_are_named() -> None:
     found = message("GET", SEARCH, params={"text": "a", "foo": "1"})
     names = "find, k, offset, radius_bits, label, silo, previews, deadline_seconds, bar, share_words, text"
     assert found == f'The request is not valid. There is no parameter "foo". Choose from: {names}.'
-    assert 'There is no parameter "text". Choose from: ' in message("POST", f"{SEARCH}/picture", params={"text": "a"})
+    assert 'There is no parameter "foo". Choose from: ' in message("POST", f"{SEARCH}/picture", params={"foo": "a"})
     body = {"text": "a", "foo": 1, "code": {"hex": "00", "bits": 8, "model_digest": "m", "bar": 1}}
     found = message("POST", SEARCH, json=body)
     assert 'There is no field "foo".' in found

@@ -207,8 +207,7 @@ def _similarities(values: np.ndarray) -> npt.NDArray[np.float64]:
     rows = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     rows = rows - rows.mean(axis=0)
-    similarities: npt.NDArray[np.float64] = rows @ rows.T
-    return similarities
+    return np.asarray(rows @ rows.T)
 
 
 def _sample(count: int) -> Rows:

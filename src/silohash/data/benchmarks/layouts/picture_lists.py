@@ -92,7 +92,6 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
 
 
 def _files(root: Path, end: str) -> dict[str, Path]:
-    """Return the file of each split that is present."""
     return {split: path for split, stem in STEMS.items() if (path := root / f"{stem}{end}").is_file()}
 
 
@@ -151,7 +150,6 @@ def _multi_labels(lists: Mapping[str, _List]) -> dict[str, npt.NDArray[np.uint8]
 
 
 def _class_numbers(path: Path) -> list[list[int]]:
-    """Return the class numbers in each line."""
     numbers = []
     for number, line in enumerate(reading.read_lines(path), start=1):
         cells = line.replace(",", " ").split()

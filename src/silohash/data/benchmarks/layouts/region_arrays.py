@@ -165,7 +165,12 @@ def _read_part(root: Path, name: str) -> _Part:
             raise MissingFile(
                 f"{needed} is missing; the arrays present are: {present}. Add it, or set data.options.parts."
             )
-    features = _map_features(path)
+    features = read_npy(path, mapped=True, remedy=reading.RESTORE, missing=reading.RESTORE)
+    if features.ndim != 3 or features.dtype.kind != "f":
+        raise WrongShape(
+            f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
+            "regions, width)."
+        )
     lines = _read_captions(captions)
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
@@ -183,19 +188,9 @@ def _read_part(root: Path, name: str) -> _Part:
 def _read_captions(path: Path) -> list[str]:
     lines = reading.read_lines(path)
     if "" in lines:
-        number = lines.index("") + 1
-        raise BadLine(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
+        empty = f"line {lines.index('') + 1} is empty, but each picture has five captions"
+        raise BadLine(f"{path}, {empty}. {reading.RESTORE}")
     return lines
-
-
-def _map_features(path: Path) -> np.ndarray:
-    features = read_npy(path, mapped=True, remedy=reading.RESTORE, missing=reading.RESTORE)
-    if features.ndim != 3 or features.dtype.kind != "f":
-        raise WrongShape(
-            f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
-            "regions, width)."
-        )
-    return features
 
 
 def _check_repeated_rows(path: Path, features: np.ndarray) -> None:

@@ -87,10 +87,9 @@ class FedCCAParams(MethodParams):
     only how far later rounds can move them."""
 
 
-class FedCCA(FederatedMethod):
+class FedCCA(FederatedMethod[FedCCAParams]):
     """Federated averaging that starts from canonical correlations between images and texts."""
 
-    Params = FedCCAParams
     traits = Traits(min_modalities=2, reveals="second moments, which reveal")
 
     def chosen_traits(self) -> Traits:
@@ -189,9 +188,8 @@ def most_components(params: ReadArrays) -> int:
     A tower with one hidden layer on vectors takes two hidden units per variable.
     """
     shapes = {m: params[f"{m}.hash.weight"].shape for m in MODALITIES}
-    return int(
-        min(min(bits, hidden // 2 if takes_vectors(params, m) else hidden) for m, (bits, hidden) in shapes.items())
-    )
+    units = {m: hidden // 2 if takes_vectors(params, m) else hidden for m, (_, hidden) in shapes.items()}
+    return int(min(min(bits, units[m]) for m, (bits, _) in shapes.items()))
 
 
 def filled(params: ReadArrays, modality: Modality, solution: Projection) -> Projection:
@@ -287,8 +285,5 @@ def rotation(sums: Matrix) -> Matrix:
 
 def rotated(params: Arrays, modality: Modality, turn: Matrix) -> Arrays:
     """Return the parameters of a tower's hash layer after a rotation ``(K, K)`` of its outputs, in their dtypes."""
-    names = {f"{modality}.hash.weight": turn.T, f"{modality}.hash.bias": turn.T}
-    return {
-        name: np.asarray(matrix @ params[name].astype(np.float64)).astype(params[name].dtype)
-        for name, matrix in names.items()
-    }
+    names = f"{modality}.hash.weight", f"{modality}.hash.bias"
+    return {name: np.asarray(turn.T @ params[name].astype(np.float64)).astype(params[name].dtype) for name in names}

@@ -94,10 +94,9 @@ class Projection:
     codes: Matrix
 
 
-class FedRidge(FederatedMethod):
+class FedRidge(FederatedMethod[FedRidgeParams]):
     """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
-    Params = FedRidgeParams
     traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
 
     def chosen_traits(self) -> Traits:
@@ -141,7 +140,6 @@ class FedRidge(FederatedMethod):
         return first or (number == total - 1 and self.params.solve != "first")
 
     def _solved_by(self, server: ServerState, number: int) -> bool:
-        """Return whether the server solves the regression in a round."""
         return self._solves(number, int(server.private["last_round"]) + 1)
 
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
@@ -311,15 +309,9 @@ def tower_params(params: Arrays, modality: Modality, solution: Projection) -> Ar
     weight, biases = params[first].astype(np.float64), params[offset].astype(np.float64)
     weight[: 2 * units] = np.concatenate([inputs, -inputs], axis=1).T
     biases[: 2 * units] = np.concatenate([offsets, -offsets])
-    return _in_dtypes(
-        params,
-        {
-            first: weight,
-            offset: biases,
-            hashing: np.concatenate([solution.codes, -solution.codes, features]).T,
-            bias: -solution.mean[width:] @ features,
-        },
-    )
+    signed = np.concatenate([solution.codes, -solution.codes, features])
+    changed = {first: weight, offset: biases, hashing: signed.T, bias: -solution.mean[width:] @ features}
+    return _in_dtypes(params, changed)
 
 
 def _in_dtypes(params: Arrays, changed: Mapping[str, Matrix]) -> Arrays:

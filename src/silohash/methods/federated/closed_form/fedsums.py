@@ -64,10 +64,9 @@ class FedSumsParams(MethodParams):
     items: the vectors of a small silo can be computed from them, and the texts from vectors that count words."""
 
 
-class FedSums(FederatedMethod):
+class FedSums(FederatedMethod[FedSumsParams]):
     """Rounds in which silos send sums and the server solves."""
 
-    Params = FedSumsParams
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
 
     def chosen_traits(self) -> Traits:
@@ -88,11 +87,8 @@ class FedSums(FederatedMethod):
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send what the next sums are computed with, or the finished parameters."""
-        done = server.final
-        return Message(
-            kind="broadcast", sender="server", round=round, params=server.params if done else {},
-            extras={} if done else server.extras,
-        )  # fmt: skip
+        message = super().broadcast(server, silo, round=round)
+        return replace(message, params=server.params, extras={}) if server.final else message
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Return no phases: the silo does not train."""

@@ -39,10 +39,9 @@ class CentralizedParams(MethodParams):
     drawn at random. With the number of silos, a round takes as many steps as one silo."""
 
 
-class Centralized(FederatedMethod):
+class Centralized(FederatedMethod[CentralizedParams]):
     """Federated averaging over a single silo that holds all data."""
 
-    Params = CentralizedParams
     traits = Traits(pooled=True, closed_form="silos", trains_scores=True)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:

@@ -43,10 +43,9 @@ class FedAvgParams(MethodParams):
     """`examples`: weight silos by their number of items. `uniform`: weight all silos equally."""
 
 
-class FedAvg(FederatedMethod):
+class FedAvg(FederatedMethod[FedAvgParams]):
     """Federated averaging: the default hooks, with a choice of weights."""
 
-    Params = FedAvgParams
     presets: ClassVar = {"recommended": {}, "paper": {"weighting": "examples"}}
     traits = Traits(
         closed_form="silos", trains_scores=True, private_units=("record", "silo"), weighting="weighting",

@@ -88,10 +88,9 @@ def step_remarks(weight: float, run: RunFacts) -> tuple[str, ...]:
     return ()
 
 
-class FedNova(FederatedMethod):
+class FedNova(FederatedMethod[FedNovaParams]):
     """Federated averaging of normalized updates."""
 
-    Params = FedNovaParams
     presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"effective_steps": "count"}}
     traits = Traits(
         sends_changes=True, normalizes=True, trains_scores=True,

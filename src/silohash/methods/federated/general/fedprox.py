@@ -80,10 +80,9 @@ def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outpu
     return {"proximal": (weight, proximal(pairs))} if pairs else {}
 
 
-class FedProx(FederatedMethod):
+class FedProx(FederatedMethod[FedProxParams]):
     """Federated averaging with a proximal term."""
 
-    Params = FedProxParams
     presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"proximal_weight": 0.0}}
     traits = Traits(trains_scores=True, private_units=("silo",))
 

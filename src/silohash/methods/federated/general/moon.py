@@ -89,10 +89,9 @@ def model_contrast(values: Tensor, positive: Tensor, negatives: Sequence[Tensor]
     return -F.log_softmax(logits / temperature, dim=1)[:, 0]
 
 
-class MOON(FederatedMethod):
+class MOON(FederatedMethod[MOONParams]):
     """Federated averaging with a contrast between models."""
 
-    Params = MOONParams
     presets: ClassVar = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
     traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 

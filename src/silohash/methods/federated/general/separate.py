@@ -80,10 +80,9 @@ class SeparateNetworks(Adapter):
         return prefixed({one.label: one.method.adapter.auxiliary_step(one.alone(context), batch, outputs)})
 
 
-class Separate(FederatedMethod):
+class Separate(FederatedMethod[SeparateParams]):
     """Each silo is the only silo of a federation of its own."""
 
-    Params = SeparateParams
     traits = Traits(shares="none", averages=False, personalized=True, codes_comparable=False)
 
     def __init__(self, params: SeparateParams, run: RunFacts = NO_RUN) -> None:

@@ -112,10 +112,9 @@ class MixedLayers:
             self.parameters[name].copy_(torch.lerp(self.own[name], self.common[name], share))
 
 
-class FedALA(FederatedMethod):
+class FedALA(FederatedMethod[FedALAParams]):
     """Federated averaging with element-wise mixing in the silo."""
 
-    Params = FedALAParams
     traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
@@ -144,7 +143,6 @@ class FedALA(FederatedMethod):
         context.keep("mix", mix)
 
     def _mixed_layers(self, context: SiloContext, kept: Arrays) -> MixedLayers:
-        """Return the parameters to mix, given the silo's own model."""
         trainable = {name: p for name, p in context.model.named_parameters() if p.requires_grad}
         names = top_layers(trainable, self.params.layers)
         device = context.data.has_image.device
@@ -155,7 +153,6 @@ class FedALA(FederatedMethod):
         )
 
     def _learned_mix(self, context: SiloContext, layers: MixedLayers) -> dict[str, Tensor]:
-        """Return the mixing weights after learning them on the local loss."""
         device = context.data.has_image.device
         before = {name: torch.from_numpy(array).to(device) for name, array in context.kept("mix").items()}
         mix = before or {name: torch.ones_like(own) for name, own in layers.own.items()}

@@ -74,10 +74,9 @@ def interpolated(common: ReadArrays, own: ReadArrays, share: float) -> Arrays:
     }
 
 
-class FedBiGNNs(FederatedMethod):
+class FedBiGNNs(FederatedMethod[FedBiGNNsParams]):
     """Federated averaging by size and validation score."""
 
-    Params = FedBiGNNsParams
     presets: ClassVar = {"recommended": {}, "paper": {"local_mix": -0.5}}
     traits = Traits(
         trains_scores=True, weighting="weighting", means=(SharedMean("scored", "scored_items", low=0.0, high=1.0),),

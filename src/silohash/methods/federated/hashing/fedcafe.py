@@ -60,7 +60,7 @@ from silohash.methods.federated.statistics import (
 )
 from silohash.methods.local.base import labels_of, outputs_of
 from silohash.methods.message import Message
-from silohash.methods.traits import Traits
+from silohash.methods.traits import Traits, WeightsKnown
 from silohash.models.towers import Adapted
 
 CARD = MethodCard(
@@ -216,10 +216,9 @@ class Enhanced(Adapted):
         return replace(outputs, logit=self.method.enhanced_outputs(outputs, self.extras["memory"]))
 
 
-class FedCAFE(FederatedMethod):
+class FedCAFE(FederatedMethod[FedCAFEParams]):
     """Federated averaging with outputs enhanced by a shared memory."""
 
-    Params = FedCAFEParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {
@@ -259,9 +258,9 @@ class FedCAFE(FederatedMethod):
             )
             traits = replace(traits, unprotected=why)
         if self.params.weighting == "memory":
-            traits = replace(traits, weights_known="after statistics" if by_mean else "with update")
-            if by_mean:
-                traits = replace(traits, largest_weight=self.params.likelihood_cap)
+            known: WeightsKnown = "after statistics" if by_mean else "with update"
+            cap = self.params.likelihood_cap if by_mean else None
+            traits = replace(traits, weights_known=known, largest_weight=cap)
         return with_release(traits, self.params, by_class=self.params.memory != "reference")
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
@@ -392,11 +391,9 @@ class FedCAFE(FederatedMethod):
         return super().aggregate(server, weighted)
 
     def _likelihoods(self, common: Tensor, memories: Sequence[Tensor], masks: Sequence[Tensor]) -> list[float]:
-        """Return the mean negative log-likelihood of each memory."""
         return self.rows.likelihoods(common, memories, masks, by_cluster=self.params.matching == "cluster")
 
     def _merged(self, before: np.ndarray, updates: Sequence[Message]) -> np.ndarray:
-        """Return the common memory computed from the silos' memories."""
         memories, masks = memories_of(updates)
         if not any(mask.any() for mask in masks):
             return before

@@ -96,10 +96,9 @@ def loss_term(loss: float, mean_loss: float) -> float:
     return math.exp(-math.exp(min(loss / mean_loss, 50.0))) if mean_loss > 0 else math.exp(-math.e)
 
 
-class FedCMR(FederatedMethod):
+class FedCMR(FederatedMethod[FedCMRParams]):
     """Sharing of the hash layers, with weights from sizes, classes and losses."""
 
-    Params = FedCMRParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {},
@@ -126,13 +125,11 @@ class FedCMR(FederatedMethod):
         context.keep("start", {name: context.model.state_dict()[name] for name in context.payload.params})
         order = torch.randperm(len(context.data), generator=context.generator).numpy()
         held = round(self.params.enhance_fraction * len(order)) if len(order) > 1 else 0
-        trained = np.sort(order[held:])
-        phases = [
-            Phase(name="train", model=context.model, epochs=context.epochs, rows=trained, hides_other_rows=held > 0)
-        ]
+        phase = partial(Phase, model=context.model, epochs=context.epochs)
+        phases = [phase(name="train", rows=np.sort(order[held:]), hides_other_rows=held > 0)]
         if held:
-            rows, begin = np.sort(order[:held]), partial(self._remember, context)
-            phases.append(Phase(name="enhance", model=context.model, epochs=context.epochs, rows=rows, begin=begin))
+            begin = partial(self._remember, context)
+            phases.append(phase(name="enhance", rows=np.sort(order[:held]), begin=begin))
         return phases
 
     def _install(self, context: SiloContext) -> None:
@@ -187,8 +184,7 @@ class FedCMR(FederatedMethod):
         easy = self.params.loss_factor * loss_term(own["loss"], total["loss"] / total["silos"])
         if self.params.weighting == "softmax":
             return math.exp(min(1.0, own["items_classes"] / max(total["items_classes"], 1.0)) + easy)
-        all_items, all_classes = total["items"], total["classes"]
-        share = data_share(own["items"], own["classes"], all_items=all_items, all_classes=all_classes)
+        share = data_share(own["items"], own["classes"], all_items=total["items"], all_classes=total["classes"])
         return float(math.exp(share) + easy)
 
     def update(self, context: SiloContext) -> Message:

@@ -221,10 +221,9 @@ class Judging(Adapter):
         return [F.softplus(-real).mean() + F.softplus(made).mean()]
 
 
-class FedHAP(FederatedMethod):
+class FedHAP(FederatedMethod[FedHAPParams]):
     """Federated averaging toward common binary prototypes."""
 
-    Params = FedHAPParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"min_count": 1, "max_labels": 1000, "adversary": "printed", "first_prototypes": "hadamard"},

@@ -24,7 +24,7 @@ own (`silohash.training.silo.with_separate_terms`). Equation (3) is `FederatedMe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
@@ -157,12 +157,9 @@ def bit_divergence(codes: Tensor, teacher: Tensor) -> Tensor:
 
 def distillation(codes: Tensor, teacher: Tensor, *, kind: Divergence, temperature: float = 1.0) -> Tensor:
     """Return the distance of relaxed codes ``(B, K)`` from the teacher's, a scalar. Source: FedUCH, (12) and (13)."""
-    kinds: dict[Divergence, Callable[[], Tensor]] = {
-        "soft": lambda: soft_divergence(codes, teacher, temperature),
-        "bernoulli": lambda: bit_divergence(codes, teacher),
-        "mse": lambda: F.mse_loss(codes, teacher),
-    }
-    return kinds[kind]()
+    if kind == "mse":
+        return F.mse_loss(codes, teacher)
+    return bit_divergence(codes, teacher) if kind == "bernoulli" else soft_divergence(codes, teacher, temperature)
 
 
 def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch: PairBatch) -> Tensor:
@@ -175,16 +172,6 @@ def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch:
     if modality not in frozen or other not in frozen:
         return frozen[other if other in frozen else modality]
     return torch.where(batch.has(other).unsqueeze(1), frozen[other], frozen[modality])
-
-
-@torch.no_grad()
-def outputs_with_dropout(
-    model: nn.Module, batch: PairBatch, modalities: Sequence[Modality], part: Part
-) -> Mapping[Modality, Tensor]:
-    """Return a frozen model's outputs for a batch, ``(B, p)`` per modality, with dropout as in training."""
-    found: Mapping[Modality, Tensor] = getattr(model.train()(batch, modalities), part)
-    model.eval()
-    return found
 
 
 def feature_widths(params: ReadArrays) -> dict[str, int]:
@@ -200,10 +187,9 @@ def frozen_model(context: SiloContext, key: FrozenModel) -> nn.Module:
     return previous
 
 
-class FedUCH(FederatedMethod):
+class FedUCH(FederatedMethod[FedUCHParams]):
     """Federated averaging with a contrast between modalities and a distillation."""
 
-    Params = FedUCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
@@ -220,10 +206,8 @@ class FedUCH(FederatedMethod):
 
     def chosen_traits(self) -> Traits:
         """State whether the terms have steps of their own."""
-        separate = self.params.separate_steps
-        return replace(
-            self.traits, separate_steps=separate, not_private={"separate_steps": NOT_PRIVATE} if separate else {}
-        )
+        reasons = {"separate_steps": NOT_PRIVATE} if self.params.separate_steps else {}
+        return replace(self.traits, separate_steps=self.params.separate_steps, not_private=reasons)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width and, if needed, are known before dropout.
@@ -283,16 +267,16 @@ class FedUCH(FederatedMethod):
         )  # fmt: skip
 
     def _frozen(
-        self,
-        context: SiloContext,
-        key: FrozenModel,
-        batch: PairBatch,
-        part: Part,
-        modalities: Sequence[Modality],
+        self, context: SiloContext, key: FrozenModel, batch: PairBatch, part: Part, modalities: Sequence[Modality]
     ) -> Mapping[Modality, Tensor]:
         """Return a frozen model's outputs for a batch, ``(B, p)`` per modality. Dropout does not change projections."""
+        found: Mapping[Modality, Tensor]
         if self.params.teacher_dropout and part != "projection":
-            return outputs_with_dropout(frozen_model(context, key), batch, modalities, part)
+            model = frozen_model(context, key)
+            with torch.no_grad():
+                found = getattr(model.train()(batch, modalities), part)
+            model.eval()
+            return found
         found = context.frozen_outputs(key, lambda: frozen_model(context, key), part)
         return {modality: found[modality][batch.row] for modality in modalities if modality in found}
 

@@ -119,8 +119,7 @@ class Mixer(nn.Module):
     def __init__(self, silos: int, layers: int, *, embeddings: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(embeddings, EMBEDDING)
-        blocks = [nn.Sequential(nn.Linear(EMBEDDING, EMBEDDING), nn.ReLU()) for _ in range(3)]
-        self.body = nn.Sequential(*blocks)
+        self.body = nn.Sequential(*(nn.Sequential(nn.Linear(EMBEDDING, EMBEDDING), nn.ReLU()) for _ in range(3)))
         self.heads = nn.ModuleList(nn.Linear(EMBEDDING, silos) for _ in range(layers))
         for head in self.heads:
             nn.init.uniform_(head.weight)  # type: ignore[arg-type]
@@ -189,7 +188,6 @@ class PLFedCMH(PrototypeMethod):
         return summed_terms(weights, parts)
 
     def _scales(self, context: SiloContext, batch: PairBatch, rows: PrototypeRows) -> tuple[float, float]:
-        """Return the factors for the mean gap and the mean distance."""
         if self.params.normalization == "mean":
             return 1.0, 1.0
         step, items = int(batch.has(rows.modality).sum()), context.data.count(rows.modality)
@@ -220,9 +218,8 @@ class PLFedCMH(PrototypeMethod):
         for group in self._groups(server.params):
             trained = [update for update in updates if update.weights.get(group)]
             turns = [trained] if self.params.hypernetworks == "shared" else [[update] for update in trained]
-            for turn in turns:
-                if turn:
-                    private |= self._moved(server, group, turn)
+            for turn in filter(None, turns):
+                private |= self._moved(server, group, turn)
         for update in updates:
             private |= {
                 f"{BANK}/{update.silo}/{name}": array
@@ -261,9 +258,8 @@ class PLFedCMH(PrototypeMethod):
         mixture = {}
         for share, names in zip(shares, self._groups(server.params)[group].values(), strict=True):
             for name in names:
-                stacked = torch.from_numpy(
-                    np.stack([server.private[f"{BANK}/{j}/{name}"] for j in range(len(trained))])
-                )
+                models = [server.private[f"{BANK}/{j}/{name}"] for j in range(len(trained))]
+                stacked = torch.from_numpy(np.stack(models))
                 mixture[name] = torch.tensordot(share.to(stacked.dtype), stacked, dims=1)
         return mixture
 
@@ -274,7 +270,6 @@ class PLFedCMH(PrototypeMethod):
         return mixer
 
     def _new_mixer(self, silos: int, layers: int) -> Mixer:
-        """Return a hypernetwork with random parameters."""
         return Mixer(silos, layers, embeddings=silos if self.params.hypernetworks == "shared" else 1)
 
     def _place(self, group: str, silo: int) -> str:

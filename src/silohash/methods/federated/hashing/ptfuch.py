@@ -180,10 +180,9 @@ def common_prototypes(rows: Tensor, count: int) -> Tensor:
     return common
 
 
-class PTFUCH(FederatedMethod):
+class PTFUCH(FederatedMethod[PTFUCHParams]):
     """Federated averaging with prototypes of clusters from private models."""
 
-    Params = PTFUCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {
@@ -262,7 +261,10 @@ class PTFUCH(FederatedMethod):
         """Return L_clu, and L_rel divided by it."""
         terms: Terms = {}
         divisor = torch.ones(())
-        queue = self._queued(context, directions(logit, has).detach()[torch.stack(list(has.values())).any(0)])
+        points = directions(logit, has).detach()[torch.stack(list(has.values())).any(0)]
+        # Those that the private model saw last are among the points that are clustered, ``(n, K)``.
+        queue = torch.cat([context.kept_tensors("queue").get("points", points[:0]), points])[-self.params.queue :]
+        context.keep("queue", {"points": queue})
         count = self._clusters(len(queue))
         if self.params.cluster_weight and count > 1:
             cluster = cluster_loss(logit, has, random_clusters(queue, count, context.generator))
@@ -274,13 +276,6 @@ class PTFUCH(FederatedMethod):
             wanted = {m: torch.tanh(frozen[m][batch.row][has[m]]) for m in logit}
             terms["relation"] = (self.params.relation_weight, relation_loss(made, wanted) / divisor)
         return terms
-
-    def _queued(self, context: SiloContext, points: Tensor) -> Tensor:
-        """Add points ``(B, K)`` to those that the private model saw last, and return these, ``(n, K)``."""
-        earlier = context.kept_tensors("queue").get("points", points[:0])
-        queue = torch.cat([earlier, points])[-self.params.queue :]
-        context.keep("queue", {"points": queue})
-        return queue
 
     def _shared_terms(
         self, context: SiloContext, logit: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor], own: Tensor

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from torch import nn
 
 from silohash.base.types import MODALITIES, Arrays, Modality, ReadArrays
-from silohash.methods.local.base import ClosedForm, SiloData, outputs_of
+from silohash.methods.local.base import ClosedForm, OwnParams, SiloData, outputs_of
 from silohash.models.parameters import install, params_of, to_array
 from silohash.models.towers import HashNet
 
@@ -45,7 +45,6 @@ class Views:
     labels: npt.NDArray[np.floating[Any]]
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
         return len(self.labels)
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> Views:
@@ -100,7 +99,7 @@ class Solution:
     private: ReadArrays = field(default_factory=dict)
 
 
-class FromSums(ClosedForm):
+class FromSums(ClosedForm[OwnParams]):
     """A method that needs the items of silos only through sums.
 
     Up to the rounding of the totals, the result is the same for every partition of the items.
@@ -203,8 +202,5 @@ def hash_layer(projection: Matrix, scales: ReadArrays, modality: Modality, param
     They have the dtypes of the current ones.
     """
     weight = projection * scales[f"{modality}/factor"][:, np.newaxis]
-    named = {
-        f"{modality}.hash.weight": weight.T,
-        f"{modality}.hash.bias": -(scales[f"{modality}/mean"] @ weight),
-    }
+    named = {f"{modality}.hash.weight": weight.T, f"{modality}.hash.bias": -(scales[f"{modality}/mean"] @ weight)}
     return {name: np.ascontiguousarray(array, params[name].dtype) for name, array in named.items()}

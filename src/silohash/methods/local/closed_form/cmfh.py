@@ -164,13 +164,15 @@ def latent_of(problem: Problem, maps: Mapping[Group, Matrix]) -> Latent:
     """Return the sums over the latent vectors that linear maps ``(K, D_g)`` per group give."""
     products = {group: moments @ maps[group].T for group, moments in problem.moments.items()}
     squares = {group: maps[group] @ product for group, product in products.items()}
-    cross: dict[Modality, Matrix] = {}
-    moments: dict[Modality, Matrix] = {}
-    for modality in problem.sizes:
-        groups = problem.groups(modality)
-        cross[modality] = np.asarray(sum(products[group][problem.rows(group, modality)] for group in groups))
-        moments[modality] = np.asarray(sum(squares[group] for group in groups))
+    groups = {m: problem.groups(m) for m in problem.sizes}
+    cross = {m: np.asarray(sum(products[group][problem.rows(group, m)] for group in groups[m])) for m in groups}
+    moments = {m: np.asarray(sum(squares[group] for group in groups[m])) for m in groups}
     return Latent(maps, cross, moments, float(sum(np.trace(square) for square in squares.values())))
+
+
+def ridged_inverse(moments: Matrix, ridge: float) -> Matrix:
+    """Return the inverse of moments ``(D, D)`` with a ridge on the diagonal."""
+    return np.asarray(np.linalg.inv(moments + ridge * np.eye(len(moments))), np.float64)
 
 
 def factors_of(problem: Problem, latent: Latent, inverses: Mapping[Modality, Matrix]) -> Factors:
@@ -178,12 +180,8 @@ def factors_of(problem: Problem, latent: Latent, inverses: Mapping[Modality, Mat
 
     U = X V^T (V V^T + gamma / weight I)^-1 and P = V X^T (X X^T + gamma / mu I)^-1, whose inverses ``(D, D)`` are given.
     """
-    bases: dict[Modality, Matrix] = {}
-    for modality, weight in problem.weights.items():
-        moments = latent.moments[modality]
-        bases[modality] = latent.cross[modality] @ np.linalg.inv(
-            moments + problem.ridge / weight * np.eye(len(moments))
-        )
+    shares = {m: problem.ridge / weight for m, weight in problem.weights.items()}
+    bases = {m: latent.cross[m] @ ridged_inverse(latent.moments[m], share) for m, share in shares.items()}
     projections = {modality: latent.cross[modality].T @ inverse for modality, inverse in inverses.items()}
     return Factors(bases, projections)
 
@@ -235,10 +233,7 @@ def factorized(
     projections and the value of the objective after each iteration, ``(iterations,)``.
     """
     share = problem.ridge / problem.projection_weight
-    inverses: dict[Modality, Matrix] = {
-        m: np.asarray(np.linalg.inv(problem.moments_of(m) + share * np.eye(size)), np.float64)
-        for m, size in problem.sizes.items()
-    }
+    inverses = {m: ridged_inverse(problem.moments_of(m), share) for m in problem.sizes}
     latent = latent_of(problem, {g: np.concatenate([start[m] for m in g], axis=1) for g in problem.moments})
     objectives = []
     for _ in range(iterations):
@@ -274,11 +269,9 @@ def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
 BOTH: Group = ("image", "text")
 
 
-class CMFH(FromSums):
+class CMFH(FromSums[CMFHParams]):
     """Collective matrix factorization, for one or two modalities."""
 
-    Params = CMFHParams
-    params: CMFHParams
     presets: ClassVar = {"recommended": {}, "paper": {"outputs": "latent"}}
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
@@ -306,11 +299,10 @@ class CMFH(FromSums):
         projections, objectives = factorized(problem, start, self.params.iterations)
         params = dict(solution.params)
         for modality, projection in projections.items():
-            rows = projection
             if self.params.outputs == "unit":
                 count = max(float(solution.private[f"{modality}/count"]), 1.0)
-                rows = unit_variance(projection, problem.moments_of(modality), count)
-            params |= hash_layer(rows.T, solution.sent, modality, params)
+                projection = unit_variance(projection, problem.moments_of(modality), count)
+            params |= hash_layer(projection.T, solution.sent, modality, params)
         return Solution(params, solution.sent, {**solution.private, "objectives": objectives})
 
     def _problem(self, sums: ReadArrays) -> Problem:

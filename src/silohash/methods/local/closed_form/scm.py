@@ -242,11 +242,9 @@ def finished(solution: Solution, private: ReadArrays) -> Solution:
     return Solution(params, solution.sent, private)
 
 
-class SCM(FromSums):
+class SCM(FromSums[SCMParams]):
     """Semantic correlation maximization, for one or two modalities."""
 
-    Params = SCMParams
-    params: SCMParams
     presets: ClassVar = {"recommended": {}, "paper": {"ridge": 1e-9}}
     traits = Traits(needs_labels=True)
 

@@ -213,15 +213,16 @@ def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) ->
     penalty = ridge * torch.linalg.solve_triangular(root.T, right, upper=False)
     shape = features.shape[1], targets.shape[1]
 
-    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the sum over all bits and its gradient at R w."""
+    def _value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         moved = torch.from_numpy(flat).reshape(shape)
         logits, smooth = inputs @ moved, penalty @ moved
         value = float((nn.functional.softplus(logits) - targets * logits).sum() + (moved * smooth).sum())
         gradient = inputs.T @ (torch.sigmoid(logits) - targets) + 2.0 * smooth
         return value, gradient.flatten().numpy()
 
-    found = minimize(value_and_gradient, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=REGRESSION)
+    found = minimize(
+        _value_and_gradient, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=REGRESSION
+    )
     weights: Tensor = torch.linalg.solve_triangular(
         root, torch.from_numpy(np.array(found.x)).reshape(shape), upper=True
     )
@@ -239,11 +240,9 @@ def curvature_root(features: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     return root
 
 
-class SePH(ClosedForm):
+class SePH(ClosedForm[SePHParams]):
     """Semantics-preserving hashing, for one or two modalities."""
 
-    Params = SePHParams
-    params: SePHParams
     presets: ClassVar = {"recommended": {}, "paper": {"sample": 5000}}
     traits = Traits(needs_labels=True, codes_comparable=False)
 
@@ -268,10 +267,8 @@ class SePH(ClosedForm):
         assert isinstance(model, HashNet)  # noqa: S101  built by `build`
         rows = torch.randperm(len(data))[: self.params.sample].to(data.has_image.device)
         sample = data.take(rows)
-        codes, value = learn_codes(
-            label_distribution(labels_of(data)[rows]), model.bits, weight=self.params.quantization_weight,
-            iterations=self.params.iterations,
-        )  # fmt: skip
+        target, params = label_distribution(labels_of(data)[rows]), self.params
+        codes, value = learn_codes(target, model.bits, weight=params.quantization_weight, iterations=params.iterations)
         targets = (signs(codes).cpu() + 1.0) / 2.0
         for modality in model.modalities:
             held = sample.has(modality).cpu()
@@ -286,14 +283,10 @@ class SePH(ClosedForm):
         vectors = values.flatten(1).double().cpu()
         anchors = vectors[torch.randperm(len(vectors))[: self.params.anchors]]
         # The kernel divides by the width, which is 0 if all vectors are equal.
-        width = (2.0 * vectors.var(0, correction=0).sum()).clamp(min=FLOOR) if len(vectors) > 1 else torch.ones(())
-        width = width.double()
-        weights = fit_bits(
-            gaussian_kernel(vectors, anchors, width),
-            targets,
-            gaussian_kernel(anchors, anchors, width),
-            self.params.ridge,
-        )
+        spread = 2.0 * vectors.var(0, correction=0).sum() if len(vectors) > 1 else torch.ones((), dtype=torch.float64)
+        width = spread.clamp(min=FLOOR)
+        features, kernel = (gaussian_kernel(rows, anchors, width) for rows in (vectors, anchors))
+        weights = fit_bits(features, targets, kernel, self.params.ridge)
         unused = self.params.anchors - len(anchors)
         return {
             f"{modality}.backbone.anchors": nn.functional.pad(anchors, (0, 0, 0, unused)).float().numpy(),

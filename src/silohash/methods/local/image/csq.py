@@ -98,11 +98,9 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - math.log(2.0)
 
 
-class CSQ(LocalMethod):
+class CSQ(LocalMethod[CSQParams]):
     """Central similarity quantization, for each modality separately, with the same centers."""
 
-    Params = CSQParams
-    params: CSQParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"quantization_weight": 0.05, "quantization": "log-cosh"},

@@ -126,11 +126,9 @@ def weights(similar: Tensor, share: float, kind: Weighting) -> Tensor:
     return both if kind == "both" else torch.where(similar > 0, both, 1.0)
 
 
-class DCH(LocalMethod):
+class DCH(LocalMethod[DCHParams]):
     """Deep Cauchy hashing, for each modality separately."""
 
-    Params = DCHParams
-    params: DCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"radius": 0.4},

@@ -65,19 +65,12 @@ class DPSHParams(StoredPairsParams):
     size."""
 
 
-class DPSH(StoredPairs):
+class DPSH(StoredPairs[DPSHParams]):
     """Deep pairwise-supervised hashing, for each modality separately."""
 
-    Params = DPSHParams
-    params: DPSHParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {
-            "quantization_weight": 10.0,
-            "class_balance": False,
-            "normalization": "paper",
-            "anchors": 1_000_000,
-        },
+        "paper": {"quantization_weight": 10.0, "class_balance": False, "normalization": "paper", "anchors": 1_000_000},
     }
     remedy = "Raise the learning rate, or use the preset recommended."
     relaxation = "identity"

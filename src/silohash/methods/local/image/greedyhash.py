@@ -81,11 +81,9 @@ def cubic_gap(values: Tensor) -> Tensor:
     return (values.abs() - 1.0).abs().pow(3)
 
 
-class GreedyHash(LocalMethod):
+class GreedyHash(LocalMethod[GreedyHashParams]):
     """Greedy hashing, for one or two modalities with one classifier."""
 
-    Params = GreedyHashParams
-    params: GreedyHashParams
     traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:

@@ -78,11 +78,9 @@ def sharpness(epochs: int, *, growth: float, stage: int) -> float:
     return float((1.0 + growth * (epochs - epochs % stage)) ** 0.5)
 
 
-class HashNetMethod(LocalMethod):
+class HashNetMethod(LocalMethod[HashNetParams]):
     """Hashing by continuation, for each modality separately."""
 
-    Params = HashNetParams
-    params: HashNetParams
     presets: ClassVar = {"recommended": {}, "paper": {"stage_epochs": 5}}
     traits = Traits(needs_labels=True)
     relaxation = "identity"

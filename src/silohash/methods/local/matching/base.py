@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from silohash.base.errors import NoEffect, OutOfRange, UnsuitableFeatures
 from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms
@@ -53,11 +54,13 @@ class MatchingParams(MethodParams):
     without_effect: ClassVar = {"easy_epochs": {"hardest": (False,)}}
 
 
-class Matching(LocalMethod, ABC):
+OwnParams = TypeVar("OwnParams", bound=MatchingParams, default=MatchingParams)
+
+
+class Matching(LocalMethod[OwnParams], ABC):
     """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`."""
 
     Params = MatchingParams
-    params: MatchingParams
     presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0}}
     traits = Traits(scores_pairs=True)
 

@@ -278,8 +278,7 @@ class GraphMatching(nn.Module):
         if self.params.propagation == "self":
             near_words = own_weights(near_words)
 
-        def scores(rows: Tensor, columns: slice) -> Tensor:
-            """Return the scores of some texts and images."""
+        def _scores(rows: Tensor, columns: slice) -> Tensor:
             said, shown = words.take(rows), regions.take(columns)
             of_words, of_regions = node_cosines(said, shown, temperature)
             most, places = said.mask.shape[1], shown.mask.shape[1]
@@ -287,7 +286,7 @@ class GraphMatching(nn.Module):
             found += self.regions(of_regions, near_regions[columns, :, :places, :places], shown.mask)
             return found
 
-        return chunked(scores, words, regions).T
+        return chunked(_scores, words, regions).T
 
 
 class GSMNNet(MatchingNet):
@@ -305,11 +304,9 @@ class GSMNNet(MatchingNet):
         return scores
 
 
-class GSMN(Matching):
+class GSMN(Matching[GSMNParams]):
     """Graph matching of words and regions."""
 
-    Params = GSMNParams
-    params: GSMNParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0, "convolution": "tanh", "kernel_width": 32},

@@ -107,7 +107,6 @@ class JointNet(MatchingNet):
         return images.extra[WHOLE] @ texts.extra[WHOLE].T + self.joint_weight * joint
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the cosines after the joint layer of a few texts with all images, ``(T, I)``."""
         shape, regions = (len(texts), len(images)), images.mask.shape[1]
         parts = images.values + self.kinds[0], texts.values + self.kinds[1]
         # Queries, keys and values belong to an item, so they are computed once per item rather than per pair.
@@ -126,11 +125,8 @@ def pairs(images: Tensor, texts: Tensor) -> Tensor:
     return torch.cat(parts, 2).flatten(0, 1)
 
 
-class JointAttention(Matching):
+class JointAttention(Matching[JointParams]):
     """Regions and words in one Transformer layer per pair."""
-
-    Params = JointParams
-    params: JointParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the joint layer."""

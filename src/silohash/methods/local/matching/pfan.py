@@ -108,11 +108,8 @@ class PlacedRegions(nn.Module):
         return found
 
 
-class PFAN(Matching):
+class PFAN(Matching[PFANParams]):
     """Cross attention between words and regions with places."""
-
-    Params = PFANParams
-    params: PFANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

@@ -26,14 +26,7 @@ from torch import Tensor, nn
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.attention import mean_over
-from silohash.methods.local.matching.base import (
-    Matching,
-    MatchingParams,
-    VectorNet,
-    check_divisor,
-    one_node,
-    towers_of,
-)
+from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, check_divisor, one_node, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -213,11 +206,9 @@ class SAEMNet(VectorNet):
         return {"image": images.values[:, 0], "text": texts.values[:, 0], "norm": torch.stack(norms).sum()}
 
 
-class SAEM(Matching):
+class SAEM(Matching[SAEMParams]):
     """Self-attention embeddings of regions and words."""
 
-    Params = SAEMParams
-    params: SAEMParams
     presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048}}
 
     def network(self, spec: ModelSpec) -> MatchingNet:

@@ -105,8 +105,7 @@ class SCANNet(MatchingNet):
         scale = given.lse_scale or LSE_SCALES[direction]
         all_words, all_regions = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
 
-        def score(rows: Tensor, columns: slice) -> Tensor:
-            """Return the scores of some texts and images."""
+        def _score(rows: Tensor, columns: slice) -> Tensor:
             words, regions = all_words.take(rows), all_regions.take(columns)
             affinity = affinities(words, regions)
             weights = attention(affinity[0], words.mask, regions.mask, direction, temperature)
@@ -114,14 +113,11 @@ class SCANNet(MatchingNet):
             mask, dim = (words.mask.unsqueeze(2), 1) if direction == "t2i" else (regions.mask.unsqueeze(0), 2)
             return pooled(cosines, mask, dim, given.pooling, scale)
 
-        return chunked(score, all_words, all_regions).T
+        return chunked(_score, all_words, all_regions).T
 
 
-class SCAN(Matching):
+class SCAN(Matching[SCANParams]):
     """Cross attention between words and regions."""
-
-    Params = SCANParams
-    params: SCANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

@@ -115,16 +115,12 @@ class SceneGraph(nn.Module):
         values = torch.relu(self.enter(self.dropout(features)))
         objects = F.normalize(self.objects(values).float(), dim=2) * mask.unsqueeze(2)
         near, there = nearest(boxes, mask, self.neighbors)
-        ends = [self._of_neighbors(of, near) for of in (values, boxes)]
+        rows = torch.arange(len(values), device=values.device)[:, None, None]
+        ends = [of[rows, near] for of in (values, boxes)]
         predicates = torch.relu(self.predicate(relative_places(boxes.unsqueeze(2).expand_as(ends[1]), ends[1])))
         parts = [values.unsqueeze(2).expand_as(ends[0]), predicates, ends[0]]
         relations = F.normalize(self.relations(torch.cat(parts, 3)).float(), dim=3) * there.unsqueeze(3)
         return Nodes(objects, mask, boxes, extra={RELATIONS: relations.flatten(1, 2)})
-
-    def _of_neighbors(self, values: Tensor, near: Tensor) -> Tensor:
-        """Return the values ``(B, R, K, d)`` of the neighbors of each region."""
-        rows = torch.arange(len(values), device=values.device)[:, None, None]
-        return values[rows, near]
 
 
 class Sentence(nn.Module):
@@ -168,11 +164,8 @@ class SGMNet(MatchingNet):
         return scores + self.relation_weight * found * there.any(1)
 
 
-class SGM(Matching):
+class SGM(Matching[SGMParams]):
     """Objects and relations of scene graphs."""
-
-    Params = SGMParams
-    params: SGMParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

@@ -154,16 +154,12 @@ class SGRAFNet(MatchingNet):
         return by_texts(partial(self._score, images), texts)
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the scores of a few texts with all images, ``(T, I)``."""
         mask = F.pad(texts.mask, (1, 0), value=True).unsqueeze(1)
         return torch.sigmoid(self.out(self.reduce(self.similarities(images, texts), mask))).squeeze(-1)
 
 
-class SGRAF(Matching):
+class SGRAF(Matching[SGRAFParams]):
     """Similarity vectors of words and regions."""
-
-    Params = SGRAFParams
-    params: SGRAFParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks on similarity vectors."""

@@ -110,7 +110,6 @@ class SHANNet(MatchingNet):
         return by_texts(partial(self._score, images), texts)
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the scores of a few texts with all images, ``(T, I)``."""
         factor = self.params.inverse_temperature
         regions, words = images.values.unsqueeze(0), texts.values.unsqueeze(1)
         said = texts.mask.unsqueeze(1)
@@ -134,11 +133,8 @@ class SHANNet(MatchingNet):
         return step
 
 
-class SHAN(Matching):
+class SHAN(Matching[SHANParams]):
     """Step-wise alignment of words, regions and contexts."""
-
-    Params = SHANParams
-    params: SHANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks of the three steps."""

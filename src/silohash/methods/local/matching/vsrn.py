@@ -166,11 +166,8 @@ class VSRNNet(VectorNet):
         return {"caption": self.captions(images.values[:, 0], split_words(batch.text)[0])}
 
 
-class VSRN(Matching):
+class VSRN(Matching[VSRNParams]):
     """Reasoning on regions, and one vector per item."""
-
-    Params = VSRNParams
-    params: VSRNParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the generator of texts."""

@@ -186,14 +186,12 @@ def pair_loss(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
     return 0.5 * (F.cross_entropy(cosines, partner) + F.cross_entropy(cosines.T, partner))
 
 
-class CenterAP(LocalMethod):
+class CenterAP(LocalMethod[CenterAPParams]):
     """Hash centers and average precision, for one or two modalities.
 
     Items of a batch rank those of the other modality. If a batch has one modality only, items rank the other items of it.
     """
 
-    Params = CenterAPParams
-    params: CenterAPParams
     traits = Traits(needs_labels=True, needs_label_counts=True)
 
     def __init__(self, params: CenterAPParams) -> None:
@@ -240,7 +238,6 @@ class CenterAP(LocalMethod):
     def _class_term(
         self, codes: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], state: SiloState
     ) -> Tensor:
-        """Return the mean of `class_loss` over the modalities."""
         weights, centers, shift = (state.buffers[name] for name in ("weights", "codes", "shift"))
         losses = [
             class_loss(codes[m], class_targets(labels[m], weights), centers, shift, self.params.class_scale)

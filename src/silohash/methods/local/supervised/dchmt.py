@@ -144,11 +144,9 @@ def indecision(codes: Tensor) -> Tensor:
 PAPER: Mapping[str, Any] = {"similarity": "any", "class_balance": False, "rectified": True, "per_bit": False}
 
 
-class DCHMT(LocalMethod):
+class DCHMT(LocalMethod[DCHMTParams]):
     """Hashing as a choice, for one or two modalities."""
 
-    Params = DCHMTParams
-    params: DCHMTParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {**PAPER, "threshold": 0.75},

@@ -28,6 +28,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, store_all
@@ -84,6 +85,9 @@ class StoredPairsParams(MethodParams):
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
+StoredParams = TypeVar("StoredParams", bound=StoredPairsParams, default=StoredPairsParams)
+
+
 class DCMHParams(StoredPairsParams):
     """Parameters of DCMH."""
 
@@ -106,13 +110,12 @@ class DCMHParams(StoredPairsParams):
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
 
 
-class StoredPairs(LocalMethod):
+class StoredPairs(LocalMethod[StoredParams]):
     """A base of methods that compare a batch with the stored outputs of other items by shared labels.
 
     A subclass calls `likelihood` in `terms`, and states in `remedy` what the user can do if the codes collapse.
     """
 
-    params: StoredPairsParams
     traits = Traits(needs_labels=True)
     remedy: ClassVar[str] = ""
 
@@ -162,14 +165,12 @@ class StoredPairs(LocalMethod):
         ]
 
 
-class DCMH(StoredPairs):
+class DCMH(StoredPairs[DCMHParams]):
     """Deep cross-modal hashing, for one or two modalities.
 
     With one modality, the network is compared with its own stored outputs.
     """
 
-    Params = DCMHParams
-    params: DCMHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {

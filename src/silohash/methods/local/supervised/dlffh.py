@@ -222,8 +222,7 @@ class DLFFH(DCMH):
         (modality,) = step.modalities
         rows = batch.has(modality) & labels_of(batch).any(1)
         labels = labels_of(batch)[rows]
-        logits = {name: outputs.extra.get(f"{modality}/{name}") for name in (LABELS, AUXILIARY)}
-        branch, auxiliary = logits[LABELS], logits[AUXILIARY]
+        branch, auxiliary = (outputs.extra.get(f"{modality}/{name}") for name in (LABELS, AUXILIARY))
         if branch is not None:
             count = len(state.buffers["anchors"]) * int(batch.has(modality).sum())
             count = count if self.params.normalization == "paper" else max(labels.numel(), 1)

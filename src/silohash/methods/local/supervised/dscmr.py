@@ -143,11 +143,9 @@ class CommonNet(HashNet):
         return extra
 
 
-class DSCMR(LocalMethod):
+class DSCMR(LocalMethod[DSCMRParams]):
     """Deep supervised cross-modal retrieval, for one or two modalities."""
 
-    Params = DSCMRParams
-    params: DSCMRParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"similarity_weight": 1e-3, "pair_weight": 0.1, "scale": 0.5, "centered": False},
@@ -164,11 +162,10 @@ class DSCMR(LocalMethod):
         held = {m: batch.has(m) for m in outputs.logit if bool(batch.has(m).any())}
         if not held:
             return {}
+        known = {m: rows & labels.any(1) for m, rows in held.items()}
+        errors = [distance(outputs.extra[f"{m}/{LABELS}"][rows], labels[rows]) for m, rows in known.items()]
         terms: Terms = {
-            "class": (
-                1.0,
-                torch.stack([_class_term(outputs, labels, m, rows) for m, rows in held.items()]).sum(),
-            ),
+            "class": (1.0, torch.stack(errors).sum()),
             "likelihood": (self.params.similarity_weight, self._likelihood(outputs, labels, held)),
         }
         both = batch.has_image & batch.has_text
@@ -197,9 +194,3 @@ class DSCMR(LocalMethod):
         for modality, deviations in outputs_of(model, data, part="logit").items():
             # Outputs are deviations from the old mean, so that their mean is the difference of the new one.
             network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))
-
-
-def _class_term(outputs: Outputs, labels: Tensor, modality: Modality, rows: Tensor) -> Tensor:
-    """Return the mean distance between predicted and true labels of the items that have the modality and a label."""
-    known = rows & labels.any(1)
-    return distance(outputs.extra[f"{modality}/{LABELS}"][known], labels[known])

@@ -129,11 +129,9 @@ def separation_margin(classes: int, bits: int) -> float:
     return 1.0 - 2.0 * code_distance(classes, bits) / bits
 
 
-class DSPH(LocalMethod):
+class DSPH(LocalMethod[DSPHParams]):
     """Proxies of classes, for one or two modalities."""
 
-    Params = DSPHParams
-    params: DSPHParams
     traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:

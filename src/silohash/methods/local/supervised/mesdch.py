@@ -153,11 +153,9 @@ class MESDCHNet(HashNet):
         return codes.float()
 
 
-class MESDCH(LocalMethod):
+class MESDCH(LocalMethod[MESDCHParams]):
     """Three networks that learn the cosines of labels, for one or two modalities."""
 
-    Params = MESDCHParams
-    params: MESDCHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {"slope": 0.0, "offset": 1e-5, "anchors": 1_000_000, "width": 4096, "scales": True},

@@ -223,8 +223,7 @@ class ConceptNet(HashNet):
 
     def __init__(self, spec: ModelSpec, bits: int, *, most: int, residual_layers: int, layers: int) -> None:
         super().__init__(spec, bits)
-        width = shared_width(spec, CARD.key)
-        self.most, self.width = most, width
+        self.most, self.width = most, shared_width(spec, CARD.key)
         for modality in self.modalities:
             tower = self.tower(modality)
             tower.hash = BitwiseHash(self.width, bits)
@@ -332,14 +331,12 @@ def with_branch_codes(outputs: Outputs) -> Outputs:
     )
 
 
-class MITH(StoredPairs):
+class MITH(StoredPairs[MITHParams]):
     """Codes from whole items and from their tokens, for one or two modalities.
 
     With one modality, the global branch is compared with its own stored outputs.
     """
 
-    Params = MITHParams
-    params: MITHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {
@@ -405,21 +402,17 @@ class MITH(StoredPairs):
         if len(outputs.code) < 2 or not self.params.contrast_weight or not bool(both.any()):
             return {}
         terms: Terms = {}
-        weight = self.params.contrast_weight
-        for term, name, share in (
-            ("contrast", VECTOR, 1.0),
-            ("concept_contrast", CONCEPTS, self.params.concept_share),
-        ):
+        for term, name, share in (("contrast", VECTOR, 1.0), ("concept_contrast", CONCEPTS, self.params.concept_share)):
             image, text = (outputs.extra[f"{m}/{name}"][both] for m in MODALITIES)
-            terms[term] = (weight * share, alignment(image, text, self.params.temperature))
+            terms[term] = (self.params.contrast_weight * share, alignment(image, text, self.params.temperature))
         return terms
 
     def _distillation(self, outputs: Outputs, held: Mapping[Modality, Tensor]) -> Terms:
         """Return the mean distance between the codes of the two branches, summed over the modalities."""
-        branches = [
-            (outputs.extra[f"{m}/{TOKEN}"][rows], outputs.extra[f"{m}/{GLOBAL}"][rows]) for m, rows in held.items()
+        extra, share = outputs.extra, self.params.teacher_share
+        distances = [
+            distillation(extra[f"{m}/{TOKEN}"][has], extra[f"{m}/{GLOBAL}"][has], share) for m, has in held.items()
         ]
-        distances = [distillation(student, teacher, self.params.teacher_share) for student, teacher in branches]
         means = [values.mean() if self.params.per_bit else values.sum(1).mean() for values in distances]
         return {"distillation": (self.params.distillation_weight, torch.stack(means).sum())}
 

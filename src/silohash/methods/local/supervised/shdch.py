@@ -239,11 +239,9 @@ NO_HIERARCHY = (
 """Remark on a run without a coarser level of labels."""
 
 
-class SHDCH(LocalMethod):
+class SHDCH(LocalMethod[SHDCHParams]):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
-    Params = SHDCHParams
-    params: SHDCHParams
     presets: ClassVar = {"recommended": {}, "paper": PAPER, "authors_code": {**PAPER, "sweeps": 1}}
     traits = Traits(needs_labels=True)
     by_tower = True
@@ -280,7 +278,8 @@ class SHDCH(LocalMethod):
         if len(classes):
             residuals["coarse"] = (self.params.coarse_weight, class_residual(codes[labeled], coarse, classes))
         if self.params.normalization == "mean":
-            terms = {name: (weight, _mean(values.sum(1))) for name, (weight, values) in residuals.items()}
+            items = max(int(labeled.sum()), 1)
+            terms = {name: (weight, values.sum(1).sum() / items) for name, (weight, values) in residuals.items()}
             return {**terms, "quantization": (self.params.quantization_weight, drift.mean())}
         pairs, bits = len(state.buffers["code"]) * len(rows), codes.shape[1]
         terms = {name: (weight, bits**2 * values.sum() / pairs) for name, (weight, values) in residuals.items()}
@@ -334,18 +333,10 @@ class SHDCH(LocalMethod):
 
     def _weights(self, sums: ReadArrays) -> Weights:
         """Return the weights of the sums: per row for means over rows, and per fine class for the agreement."""
-        params = self.params
+        params, rows, classes = self.params, max(float(sums["rows"]), 1.0), max(len(sums["fine"]), 1)
         if params.normalization == "paper":
-            return Weights(params.coarse_weight, params.fine_weight, params.hierarchy_weight)
-        rows = max(float(sums["rows"]), 1.0)
-        return Weights(
-            params.coarse_weight / rows, params.fine_weight / rows, params.hierarchy_weight / max(len(sums["fine"]), 1)
-        )
-
-
-def _mean(values: Tensor) -> Tensor:
-    """Return the mean; 0 without values."""
-    return values.sum() / max(len(values), 1)
+            rows = classes = 1
+        return Weights(params.coarse_weight / rows, params.fine_weight / rows, params.hierarchy_weight / classes)
 
 
 def _coarse_labels(data: SiloData, classes: int) -> Tensor:

@@ -210,11 +210,9 @@ class SSAHNet(HashNet):
         return extra
 
 
-class SSAH(StoredPairs):
+class SSAH(StoredPairs[SSAHParams]):
     """Self-supervised adversarial hashing, for one or two modalities."""
 
-    Params = SSAHParams
-    params: SSAHParams
     presets: ClassVar = {
         "recommended": {},
         "paper": {
@@ -240,14 +238,10 @@ class SSAH(StoredPairs):
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return the steps of the label network, and one each of the discriminators, the image and the text network."""
         assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [
-            *(
-                Step(name=f"{LABELS}{number or ''}", parameters=(f"{LABELS}.",), modalities=())
-                for number in range(self.params.label_steps)
-            ),
-            Step(name=JUDGES, parameters=(f"{JUDGES}.",), modalities=model.modalities),
-            *tower_steps(model),
-        ]
+        names = [f"{LABELS}{number or ''}" for number in range(self.params.label_steps)]
+        of_labels = [Step(name=name, parameters=(f"{LABELS}.",), modalities=()) for name in names]
+        judges = Step(name=JUDGES, parameters=(f"{JUDGES}.",), modalities=model.modalities)
+        return [*of_labels, judges, *tower_steps(model)]
 
     @torch.no_grad()
     def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:

@@ -85,11 +85,9 @@ def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: 
     return gaps.sum() / (gaps > 0).sum().clamp(min=1)
 
 
-class Triplet(LocalMethod):
+class Triplet(LocalMethod[TripletParams]):
     """All triplets of a batch, for one or two modalities."""
 
-    Params = TripletParams
-    params: TripletParams
     traits = Traits(needs_labels=True)
 
     def __init__(self, params: TripletParams) -> None:

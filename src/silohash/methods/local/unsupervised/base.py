@@ -122,16 +122,8 @@ def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
         count, width = (len(next(iter(inputs.unit.values()))) for inputs in (rows, others))
         nothing = next(iter(rows.unit.values())).new_zeros(count, width)
         return Similarity(nothing, nothing)
-    return weighted_mean(
-        [
-            Part(
-                weights[m],
-                products_of_rows(rows.unit[m]) if rows is others else rows.unit[m] @ others.unit[m].T,
-                defined_for(rows, others, m),
-            )
-            for m in shared
-        ]
-    )
+    cosines = {m: products_of_rows(rows.unit[m]) if rows is others else rows.unit[m] @ others.unit[m].T for m in shared}
+    return weighted_mean([Part(weights[m], values, defined_for(rows, others, m)) for m, values in cosines.items()])
 
 
 class CodePair(NamedTuple):

@@ -240,7 +240,6 @@ class _Losses(torch.autograd.Function):
 
 
 def _square_sum(values: Tensor) -> Tensor:
-    """Return the sum of the squares, a scalar."""
     return values.flatten().dot(values.flatten())
 
 
@@ -267,11 +266,8 @@ def losses(
     return found
 
 
-class DGCPN(LocalMethod):
+class DGCPN(LocalMethod[DGCPNParams]):
     """Graph-neighbor coherence preserving hashing, for one or two modalities."""
-
-    Params = DGCPNParams
-    params: DGCPNParams
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params

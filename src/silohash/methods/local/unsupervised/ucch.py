@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -134,11 +135,9 @@ def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature
     return (margin + temperature * (shifted / temperature).logsumexp(1) - own).mean()
 
 
-class UCCH(LocalMethod):
+class UCCH(LocalMethod[UCCHParams]):
     """A contrast with a memory of binary codes and a ranking loss, for one or two modalities."""
 
-    Params = UCCHParams
-    params: UCCHParams
     presets: ClassVar = {"recommended": {}, "paper": {}, "authors_code": {"contrast_weight": 0.9, "shift": 1.0}}
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
@@ -168,19 +167,15 @@ class UCCH(LocalMethod):
         """Return the mean contrast of one modality's codes with the memory, a scalar."""
         held = batch.rows_with(modality)
         rows, others, memory = batch.row[held], state.buffers["negatives"], state.buffers["memory"]
-        own = rows.unsqueeze(1) == others
-        return memory_contrast(
-            codes[held], signs(memory[rows]), signs(memory[others]), own, self.params.temperature
-        ).mean()
+        positive, negatives, own = signs(memory[rows]), signs(memory[others]), rows.unsqueeze(1) == others
+        return memory_contrast(codes[held], positive, negatives, own, self.params.temperature).mean()
 
     def _ranking(self, similarity: Tensor) -> Tensor:
         """Return the ranking losses of images among texts and of texts among images, summed, a scalar."""
-        forth, back = (
-            ranking_loss(
-                values, margin=self.params.margin, shift=self.params.shift, temperature=self.params.ranking_temperature
-            )
-            for values in (similarity, similarity.T)
-        )
+        given = self.params
+        loss = partial(ranking_loss, margin=given.margin, shift=given.shift, temperature=given.ranking_temperature)
+        # The transpose is made before the first loss: gradients are added in another order otherwise, which changes figures.
+        forth, back = (loss(values) for values in (similarity, similarity.T))
         return forth + back
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:

@@ -259,7 +259,6 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
 
 
 def _wait_for_end(opened: Session, job: str) -> None:
-    """Wait until a job has ended, for a limited time."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until and not str(opened.get_job_meta(job).get("status", "")).startswith(FINISHED):
         time.sleep(POLL_SECONDS)
@@ -270,7 +269,6 @@ class Followed:
     """The rounds of a run, which observers receive once each, in whatever jobs they are trained.
 
     Attributes:
-        observers: Receive the records.
         notify: Called once with each line for whoever started the run.
         next_round: Number of the first round that they have not received.
         noted: The lines that were passed on.
