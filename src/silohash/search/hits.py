@@ -114,6 +114,11 @@ class Query(SearchOptions):
         return self.text if accepted and self.own_text is None else self.own_text
 
     @property
+    def asks_for_scores(self) -> bool:
+        """Whether silos whose models score pairs are to score what they find."""
+        return self.nodes is not None or self.content is not None
+
+    @property
     def window(self) -> int:
         """The number of nearest items that are ordered by outputs; 0 without the query's magnitudes."""
         return 0 if self.magnitudes is None else window_of(self.k)

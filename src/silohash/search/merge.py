@@ -198,12 +198,13 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
         tiers=column("in_tiers") if worded else None,
         matched=column("held_words") if worded else None,
-        facets=_summed([part.facets for part in parts if part.facets is not None]),
+        facets=_summed(parts),
     )
 
 
-def _summed(facets: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]] | None:
+def _summed(parts: Sequence[Hits]) -> dict[str, dict[str, int]] | None:
     """Return the sums of the numbers of items with each value; None if there are none."""
+    facets = [part.facets for part in parts if part.facets is not None]
     sums: dict[str, Counter[str]] = {}
     for name, counts in chain.from_iterable(each.items() for each in facets):
         sums.setdefault(name, Counter()).update(counts)

@@ -286,7 +286,7 @@ def nearest_items(
         The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
         there. It is empty if there are none.
     """
-    near = _near(indexes, query, k, radius_bits, step_bits, passing)
+    near = _near(indexes, query, k, radius_bits, step_bits, passing, {})
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
@@ -306,13 +306,13 @@ def _near(
     k: int,
     radius_bits: int | None,
     step_bits: int,
-    passing: PassingIn = None,
-    among: Mapping[Modality, Keys] | None = None,
+    passing: PassingIn,
+    among: Mapping[Modality, Keys],
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
-    chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
+    chosen = {name: among.get(name) for name in indexes}
     if passing is not None:
-        chosen = {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
+        chosen |= {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
     near = {name: loaded.nearest(query.words, k, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.

@@ -21,7 +21,7 @@ Progress: TypeAlias = Callable[[Any], None]
 CANDIDATES = 100
 """Default number of pictures or texts that a silo scores."""
 
-_NUMBERS = ("k", "offset", "radius_bits", "candidates", "facet_values")
+_LOWEST = {"k": 1, "offset": 0, "radius_bits": 0, "candidates": 1, "facet_values": 1}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,22 +105,14 @@ class SearchOptions:
             raise WrongType(f"The label is of type {type(self.label).__name__}. Filter by one label, given as a str.")
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
-        if len(self.facets) > MOST_FACETS or self.facet_values < 1:
-            raise OutOfRange(
-                f"{self.facet_values} values of {len(self.facets)} columns are to be counted. Use at least 1 of at most "
-                f"{MOST_FACETS}."
-            )
-        for name, value in self.values().items():
-            if name in _NUMBERS and not isinstance(value, int | np.integer | None):
+        if len(self.facets) > MOST_FACETS:
+            raise OutOfRange(f"The values of {len(self.facets)} columns are to be counted. Name at most {MOST_FACETS}.")
+        for name, lowest in _LOWEST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer | None):
                 raise WrongType(f"{name} is {value!r}. Use a whole number.")
-        if self.k < 1 or self.offset < 0:
-            raise OutOfRange(
-                f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0."
-            )
-        if self.candidates < 1:
-            raise OutOfRange(f"The number of candidates is {self.candidates}. Use at least 1.")
-        if self.radius_bits is not None and self.radius_bits < 0:
-            raise OutOfRange(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
+            if value is not None and value < lowest:
+                raise OutOfRange(f"{name} is {value}. Use at least {lowest}.")
         if self.bar is not None and not (isinstance(self.bar, float | int) and 0 <= self.bar <= 1):
             raise OutOfRange(f"The bar is {self.bar!r}. Use a probability from 0 to 1.")
 
