@@ -40,7 +40,6 @@ class RoundSettings:
     """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        silos: Names of the silos, in order.
         fraction: Fraction of the silos that take part in each round.
         validate: Whether the silos score the model of every round on queries held back from training.
         validation_by: What makes an item a right answer to these queries.

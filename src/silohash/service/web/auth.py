@@ -216,7 +216,6 @@ class Gate:
         return content if len(content) <= LONGEST_FIELD else ""
 
     def _set(self, answer: Response, cookie: str, content: str, seconds: int) -> None:
-        """Set a cookie for some seconds, or let the browser forget it."""
         answer.set_cookie(cookie, content, seconds, secure=True, httponly=True, samesite="lax")
 
     async def _program(self, request: Request, credentials: str) -> str:

@@ -142,7 +142,6 @@ def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[No
 
 
 def _record(name: str, text: str, labels: tuple[str, ...] | list[str]) -> Record:
-    """Return the record of an item, after checking its texts."""
     kept = tuple(dict.fromkeys(filter(None, (label.strip() for label in labels))))
     for value in (name, *filter(None, (text, *kept))):
         if not is_id(value):

@@ -122,7 +122,6 @@ class Site:
         return self.settings.state / run
 
     def _prepare(self, run: str, task: SiloTask) -> None:
-        """Load the silo's inputs of a run, from what the server sent before."""
         folder = self._folder(run)
         first, agreed = read_message(folder / ANNOUNCED), read_message(folder / PLAN)
         plan = Plan.decode(agreed)
