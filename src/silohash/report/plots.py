@@ -167,6 +167,24 @@ def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()
     return [_precision_panel(task, [curve for curve in curves if curve.task == task], names) for task in tasks]
 
 
+def reliability(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> list[str]:
+    """Draw the share of right hits against their probability as one SVG per task. See `round_curves` for the names."""
+    names = names or list(dict.fromkeys(curve.name for curve in curves))
+    drawings = []
+    for task in dict.fromkeys(sorted(curve.task for curve in curves)):
+        with drawing(*PANEL_INCHES) as figure:
+            panel = figure.subplots()
+            name_panel(panel, f"{TASK_WORDS.get(task, task)} ({task})", "probability", "right")
+            panel.set(xlim=(0, 1.02), ylim=(0, 1.03))
+            panel.plot([0, 1], [0, 1], color=SOFT, lw=1.0, ls=(0, (1, 2)))
+            for curve in curves:
+                if curve.task == task:
+                    probabilities, right, _ = zip(*curve.reliability, strict=True)
+                    panel.plot(probabilities, right, **series(names.index(curve.name), len(right)))
+            drawings.append(page_svg(figure, f"Right hits by their probability: {task}", [*names, f"sure {task}"]))
+    return drawings
+
+
 def _precision_panel(task: str, curves: Sequence[RadiusCurve], names: Sequence[str]) -> str:
     with drawing(*PANEL_INCHES) as figure:
         panel = figure.subplots()
