@@ -156,12 +156,9 @@ def _round(
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the record of a round needs of a silo's result.
+    """What the record of a round needs of a silo's result: without arrays, but with the size of the update as it was sent.
 
-    Attributes:
-        result: The result without arrays.
-        uplink_bytes: Size of the update as it was sent.
-        rejected: The reason why the update is not used; None if it is used.
+    It has the reason for which the update was rejected; None if it is used.
     """
 
     result: SiloResult

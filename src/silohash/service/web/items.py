@@ -109,8 +109,7 @@ def items_app(keeper: Keeper, token: str) -> FastAPI:
     @app.get("/v1/items/{name:path}", summary="Return the state of an item")
     def get_item(name: ItemId) -> ItemState:
         """Return whether an item can be found, and by which model it was encoded."""
-        state = keeper.state(name)
-        if state is None:
+        if (state := keeper.state(name)) is None:
             raise HTTPException(404, _unknown(name))
         return state
 

@@ -257,8 +257,7 @@ class KeptArrays:
         """
         if not arrays:
             return {}
-        reason = infinite_array("its stored ", arrays)
-        if reason is not None:
+        if (reason := infinite_array("its stored ", arrays)) is not None:
             raise Diverged(f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0.")
         place = (round, int(finishing))
         self.folder.mkdir(parents=True, exist_ok=True)
