@@ -150,7 +150,6 @@ class Link:
         self._lost()
 
     async def _report(self, error: Exception) -> None:
-        """Log an error of the connection, unless it is the same as the last one."""
         text = explained(error, self._settings)
         if text != self.problem:
             self.problem = text

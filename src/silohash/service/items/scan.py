@@ -152,7 +152,6 @@ class Records:
         return "" if record is None else record.picture
 
     def _make_durable(self) -> None:
-        """Wait until the names of the files are on the disk, too."""
         if self.folder.is_dir():
             # A file that is on the disk can still lose its name in a power failure if its folder is not.
             with explaining_disk_errors(self.folder):

@@ -75,7 +75,6 @@ class PrivateRound:
 
     Attributes:
         place: What else the noise depends on.
-        round: Number of the round, from 0.
         drawn: Number of silos per round.
     """
 
@@ -287,8 +286,7 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
     require("dp_accounting", "exchange.privacy")
     with seeds.torch_globally(resolved.config.seed, "initial weights"):
         model = resolved.local.build(spec, resolved.config.local.bits)
-    buffers = sorted(buffers_of(model) - fixed_buffers(model))
-    if buffers:
+    if buffers := sorted(buffers_of(model) - fixed_buffers(model)):
         raise NotPrivate(
             f"exchange.privacy: the model has buffers that silos send exactly, such as {buffers[0]}. Choose a local method "
             "and towers without batch normalization, such as csq on feature vectors."

@@ -282,8 +282,7 @@ class Encryption(Link):
         """
         update = result.update
         message = Message(kind=update.kind, sender=update.sender, round=update.round, counts=update.counts)
-        reason = refusal(update, result.kept, server, self.federated)
-        if reason is not None:
+        if (reason := refusal(update, result.kept, server, self.federated)) is not None:
             return replace(result, update=replace(message, notes={REFUSED: reason}))
         floats = {name: array for name, array in update.params.items() if np.issubdtype(array.dtype, np.floating)}
         weighted = {n: np.float64(update.weights.get(group_of(n), 0.0)) * array for n, array in floats.items()}
