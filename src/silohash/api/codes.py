@@ -146,7 +146,6 @@ def _score(measure: Measure, values: PerQuery) -> Score:
 
 
 def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
-    """Return the measures with these names."""
     from silohash.evaluate.measures import Measure
 
     listed = list(given("measures", [names] if isinstance(names, str) else names).values)
@@ -155,9 +154,7 @@ def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
     measures = [Measure.parse(name) for name in listed]
     for measure in measures:
         if measure.by != "labels":
-            raise UnsuitableMeasure(
-                f'"{measure}" judges by {measure.by}, and evaluate_codes judges by labels. Remove by={measure.by}.'
-            )
+            raise UnsuitableMeasure(f'evaluate_codes judges by labels. Remove by={measure.by} from "{measure}".')
     return measures
 
 
@@ -198,14 +195,10 @@ def nearest(
         query_words, database_words, length = packed_codes(*sides, bits)
         count, wanted = len(database_words), whole("k", k, 1)
         if wanted > count and wanted * len(query_words) > MOST_NEIGHBORS:
-            raise OutOfRange(
-                f"k is {wanted:,}, and the database has {count:,} items. Use k of at most {max(1, count)}."
-            )
+            raise OutOfRange(f"k is {wanted:,}, and the database has {count:,} items. Use at most {max(1, count)}.")
         manifest = IndexManifest(model_digest="", bits=length, modality="image", count=count)
         if not isinstance(engine, str):
-            raise WrongType(
-                f"engine is of type {type(engine).__name__}. Give the name of an index backend, such as flat."
-            )
+            raise WrongType(f"engine is of type {type(engine).__name__}. Name an index backend, such as flat.")
         index = empty_index(engine, manifest, threads=whole("threads", threads, 1))
         index.add(np.arange(count, dtype=np.int64), database_words)
         rows = None if allowed is None else _allowed_rows(given("allowed rows", allowed), count)
@@ -245,9 +238,7 @@ def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise WrongShape(f"The allowed rows are {rows.dtype} of shape {rows.shape}. {forms}")
     if len(rows) == count and len(rows) and ((rows == 0) | (rows == 1)).all():
-        raise AmbiguousForm(
-            f"allowed has a 0 or 1 for each of {count} items. Give a mask as booleans, or None for all rows."
-        )
+        raise AmbiguousForm(f"allowed has a 0 or 1 for {count} items. Give a mask as booleans, or None for all rows.")
     if len(rows) and not (rows.min() >= 0 and rows.max() < count):
         raise OutOfRange(f"allowed has rows from {rows.min()} to {rows.max()}. Give rows from 0 to {count - 1}.")
     return rows.astype(np.int64)

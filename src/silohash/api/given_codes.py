@@ -109,7 +109,6 @@ def _unpacked(packed: list[CodeBytes], bits: int) -> list[npt.NDArray[np.bool_]]
 
 
 def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
-    """Return the number of bits of both sides."""
     first, second = (side.bits if isinstance(side, Codes) else side.shape[1] for side in sides)
     if bits is not None and not first == second == bits:
         shapes = " and ".join("Codes" if isinstance(side, Codes) else f"{side.dtype} {side.shape}" for side in sides)
@@ -123,7 +122,6 @@ def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
 
 
 def _form(values: Codes | Table, side: str) -> Form:
-    """Return the form of one side."""
     if isinstance(values, Codes):
         return "Codes"
     if not values.size:
@@ -131,9 +129,7 @@ def _form(values: Codes | Table, side: str) -> Form:
     low, high = values.min(), values.max()
     if not np.isfinite([low, high]).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise NotFinite(
-            f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
-        )
+        raise NotFinite(f"The codes of the {side} hold NaN or infinity in row {row}. Check what computed them.")
     if _every(values, lambda part: (part == 1) | (part == 0)):
         return "only 0" if high == 0 else "only 1" if low == 1 else "0 and 1"
     if _every(values, lambda part: (part == 1) | (part == -1)):
@@ -145,7 +141,6 @@ def _form(values: Codes | Table, side: str) -> Form:
 
 
 def _every(values: Table, holds: Callable[[Table], Table]) -> bool:
-    """Return whether something holds for all values."""
     starts = range(0, len(values), BLOCK_ROWS)
     return all(bool(holds(values[start : start + BLOCK_ROWS]).all()) for start in starts)
 

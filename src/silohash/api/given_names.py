@@ -128,12 +128,9 @@ def _has(values: Table, what: str) -> MultiHot:
 
 
 def _named(labels: Given, rows: Table | None) -> _Named:
-    """Return the names or class numbers of all items."""
     values = labels.values
     if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
-        raise MixedKinds(
-            f"The {labels.what} are a table of shape {rows.shape}, but not those of the other side. {FORMS}"
-        )
+        raise MixedKinds(f"The {labels.what} are a table {rows.shape}, but not those of the other side. {FORMS}")
     if isinstance(values, np.ndarray):
         if values.dtype == np.bool_:
             raise AmbiguousForm(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
@@ -148,7 +145,6 @@ def _named(labels: Given, rows: Table | None) -> _Named:
 
 
 def _names_of_item(item: Any, what: str, *, of_one_length: bool) -> list[Name]:  # noqa: ANN401  one label or several
-    """Return an item's labels."""
     several = isinstance(item, list | tuple | set | frozenset | np.ndarray)
     parts = list(item) if several else [item]
     names = [name_of(what, part) for part in parts if not is_missing(part)]
@@ -179,9 +175,7 @@ def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
         if isinstance(name, str) and (
             _LIST.fullmatch(name) or (_SEPARATOR.search(name) and every.issuperset(_SEPARATOR.split(name)))
         ):
-            raise AmbiguousForm(
-                f'The label "{visible(name)[:100]}" is a list in a text. Give a list or set of texts per item.'
-            )
+            raise AmbiguousForm(f'The label "{visible(name)[:100]}" is a list in a text. Give a set of texts per item.')
     highest = max((name for name in every if isinstance(name, int)), default=0)
     if highest in MARKERS and highest - 1 not in every:
         raise AmbiguousForm(
@@ -207,10 +201,8 @@ def given_ids(
         return None, None
     first = queries.ids if query_ids is None and isinstance(queries, Codes) else query_ids
     second = database.ids if database_ids is None and isinstance(database, Codes) else database_ids
-    return (
-        None if first is None else given("query ids", first),
-        None if second is None else given("database ids", second),
-    )
+    asking = None if first is None else given("query ids", first)
+    return asking, None if second is None else given("database ids", second)
 
 
 def own_items(query_ids: Given | None, database_ids: Given | None) -> Rows | None:
@@ -223,9 +215,7 @@ def own_items(query_ids: Given | None, database_ids: Given | None) -> Rows | Non
         return None
     if query_ids is None or database_ids is None:
         side = "database" if query_ids is None else "queries"
-        raise MixedKinds(
-            f"Only the {side} {'has' if query_ids is None else 'have'} ids. Give the ids of both sides, or none."
-        )
+        raise MixedKinds(f"Only the {side} {'has' if query_ids is None else 'have'} ids. Give ids for both, or none.")
     asking, held = read_ids(query_ids), read_ids(database_ids)
     check_kinds("ids", asking, held)
     rows_of: defaultdict[object, list[int]] = defaultdict(list)
@@ -267,11 +257,9 @@ def is_missing(value: object) -> bool:
 
 
 def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any type
-    r"""Return a text or a whole number that names something. Texts are in the form in which names are compared.
+    r"""Return a text or a whole number (as an integer or a float) that names something, in the form that is compared.
 
-    Args:
-        what: What the names are, in the plural, for error messages.
-        value: A str, or an integer or float that is a whole number.
+    For error messages, ``what`` is what the names are, in the plural.
 
     Raises:
         UserError: If the value is another one, such as a boolean or the text of a missing value.
@@ -302,9 +290,7 @@ def check_exact(what: str, values: npt.NDArray[Any]) -> None:
     if values.dtype.kind == "f":
         largest = np.abs(values[np.isfinite(values)]).max(initial=0)
         if largest > 2.0 ** (np.finfo(values.dtype).nmant + 1):
-            raise WrongType(
-                f"The {what} are {values.dtype} of up to {largest:g}, which are rounded. Give integers or texts."
-            )
+            raise WrongType(f"The {what} are {values.dtype} of up to {largest:g}, so rounded. Give integers or texts.")
 
 
 def check_kinds(what: str, *names: Iterable[Name]) -> None:
@@ -313,12 +299,9 @@ def check_kinds(what: str, *names: Iterable[Name]) -> None:
     Raises:
         UserError: If there are both.
     """
-    if len(set(map(type, chain.from_iterable(names)))) < 2:
-        return
-    text = next((name for name in chain.from_iterable(names) if isinstance(name, str)), None)
-    number = next((name for name in chain.from_iterable(names) if isinstance(name, int)), None)
-    if text is not None and number is not None:
+    by_text = {isinstance(name, str): name for name in chain.from_iterable(names)}
+    if len(by_text) > 1:
         raise MixedKinds(
-            f'The {what} are both texts, such as "{visible(text)}", and numbers, such as {number}. '
+            f'The {what} are both texts, such as "{visible(str(by_text[True]))}", and numbers, such as {by_text[False]}. '
             "Give all as texts or all as numbers."
         )

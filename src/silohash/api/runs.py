@@ -285,22 +285,12 @@ class TrainedRun:
         asked = (text, image, vector, vector_modality)
         value, modality = (None, None) if nothing else read_input(*asked, text_weight=text_weight, region=region)
         request = SearchRequest(
-            value=value,
-            modality=modality or "image",
-            target=target_named(find),
-            k=k,
-            offset=offset,
-            radius_bits=radius_bits,
-            where=(*conditions_of(where), *labeled(label)),
-            silos=None if silos is None else tuple(several(silos)),
-            facets=tuple(several(facets)),
-            facet_values=facet_values,
-            newest_by=newest_by,
-            candidates=candidates,
-            deadline_seconds=deadline_seconds,
-            bar=bar,
-            previews=previews,
-        )
+            value=value, modality=modality or "image", target=target_named(find), k=k, offset=offset,
+            radius_bits=radius_bits, where=(*conditions_of(where), *labeled(label)),
+            silos=None if silos is None else tuple(several(silos)), facets=tuple(several(facets)),
+            facet_values=facet_values, newest_by=newest_by, candidates=candidates, deadline_seconds=deadline_seconds,
+            bar=bar, previews=previews,
+        )  # fmt: skip
         return now(self._opened(engine).search(request))
 
     def evaluate(

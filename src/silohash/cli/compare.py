@@ -57,26 +57,10 @@ def compare(
     )
 
 
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Folder of the study; with --all, the folder of their folders. Default: studies/PAPER-TABLE, to which -open "
-        "and -smoke are added.",
-    ),
-]
 Data = Annotated[
     Literal["paper", "open"],
     typer.Option(
         metavar="paper|open", help="Data sets of the paper, whose files you provide, or sets that anyone may use."
-    ),
-]
-CutShort = Annotated[
-    bool,
-    typer.Option(
-        "--smoke",
-        help="Cut every run short (two rounds of one epoch, one seed, the first code length, a few items, narrow towers), "
-        "to check that everything works. The figures mean nothing.",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Run all tables and figures, one after the other.")]
@@ -91,11 +75,25 @@ def reproduce(
         str | None,
         typer.Argument(metavar="PAPER/TABLE", help="Such as fedcafe/table2. Without it, all of them are listed."),
     ] = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the study; with --all, the folder of their folders. Default: studies/PAPER-TABLE, to which "
+            "-open and -smoke are added.",
+        ),
+    ] = None,
     data: Data = "paper",
     set_: Set = None,
     only: Only = None,
-    smoke: CutShort = False,
+    smoke: Annotated[
+        bool,
+        typer.Option(
+            "--smoke",
+            help="Cut every run short (two rounds of one epoch, one seed, the first code length, a few items, narrow "
+            "towers), to check that everything works. The figures mean nothing.",
+        ),
+    ] = False,
     all_: All = False,
     list_: List = False,
     as_json: AsJson = False,

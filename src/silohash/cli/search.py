@@ -246,28 +246,11 @@ def search(
     _check_form({"--json": as_json, "--show": show, "--files": files or null})
     with open_run(run) as found:
         hits = found.search(
-            text,
-            image=image,
-            vector=vector,
-            vector_modality=vector_of,
-            text_weight=text_weight,
-            region=region,
-            find=find,
-            k=k,
-            offset=offset,
-            radius_bits=radius,
-            label=label,
-            where=where or (),
-            silos=silo,
-            facets=facet or (),
-            facet_values=facet_values,
-            newest_by=newest_by,
-            candidates=candidates,
-            deadline_seconds=deadline,
-            bar=bar,
-            previews=previews or show,
-            engine=engine,
-        )
+            text, image=image, vector=vector, vector_modality=vector_of, text_weight=text_weight, region=region, find=find,
+            k=k, offset=offset, radius_bits=radius, label=label, where=where or (), silos=silo, facets=facet or (),
+            facet_values=facet_values, newest_by=newest_by, candidates=candidates, deadline_seconds=deadline, bar=bar,
+            previews=previews or show, engine=engine,
+        )  # fmt: skip
     if as_json:
         print_json(_document(hits))
         if hits.unread is not None:

@@ -39,10 +39,6 @@ NewKey = Annotated[
     bool,
     typer.Option("--new-key", help="Make the secret key that [bus] names and a request for its certificate, and exit."),
 ]
-VerboseSilo = Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")]
-VerboseHub = Annotated[
-    bool, typer.Option("--verbose", help="Also log requests for health, metrics, and the files of the page.")
-]
 
 
 def serve(
@@ -106,7 +102,7 @@ def silo(
         Path, typer.Argument(metavar="CONFIG", help="TOML file of the silo, or folder of its training kit.")
     ],
     new_key: NewKey = False,
-    verbose: VerboseSilo = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")] = False,
 ) -> None:
     """Answer the queries of a federation with the index of one silo, until stopped with Ctrl-C.
 
@@ -186,7 +182,9 @@ def hub(
         typer.Option(metavar="SILO", help="Stop asking a silo, and exit. A running hub follows at its next query."),
     ] = None,
     take_back: Annotated[str | None, typer.Option(metavar="SILO", help="Ask an excluded silo again, and exit.")] = None,
-    verbose: VerboseHub = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also log requests for health, metrics, and the files of the page.")
+    ] = False,
 ) -> None:
     """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
 

@@ -45,15 +45,6 @@ Quorum = Annotated[
     ),
 ]
 
-Ensemble = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--with",
-        metavar="RUN",
-        help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
-    ),
-]
-
 Curves = Annotated[bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")]
 
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
@@ -233,7 +224,14 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
     ] = None,
-    with_: Ensemble = None,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="RUN",
+            help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained run, per evaluation, task and measure.

@@ -36,10 +36,13 @@ HITS_COUNTED = 10
 MIDDLE_RANK = 5
 """The rank for which probabilities are given. Those of the hits of one page do not depend on their ranks."""
 
+TENTHS = 10
+"""Number of equal ranges of probabilities in which a reliability diagram compares them."""
+
 MOST_REFUSED = 0.05
 """Largest share of held-back queries without any item within the bar."""
 
-FEWEST_KNOWN = 0.5
+FEWEST_KNOWN = 0.4
 """Smallest share of a query that the model must know for hits to be close."""
 
 
@@ -118,13 +121,34 @@ class Calibration:
             distance_bits: Distance of the hit.
             searched: Number of searched items; 0 if it is not known.
             known: Share of the query that the model knows. Words that it does not know cannot be right, so the probability
-                falls with them, and nothing is close to a query of which it knows less than `FEWEST_KNOWN`.
-            bar: Lowest probability of a hit that is close; None for the distance ``bar_bits``.
+                falls with them. A code tells nothing of them, so they take up their share of ``bar_bits``, and nothing is
+                close to a query of which the model knows less than `FEWEST_KNOWN`.
+            bar: Lowest probability of a hit that is close; None for that share of the distance ``bar_bits``.
         """
         probability = known * self.probability(distance_bits, searched)
-        if known < FEWEST_KNOWN or (distance_bits > self.bar_bits if bar is None else probability < bar):
+        if known < FEWEST_KNOWN or (distance_bits > known * self.bar_bits if bar is None else probability < bar):
             return probability, "none"
         return probability, "strong" if probability >= STRONG else "likely" if probability >= LIKELY else "weak"
+
+
+def reliability(calibration: Calibration, parts: Sequence[HitCounts]) -> tuple[tuple[float, float, float], ...]:
+    """Return, for each tenth of the probabilities with hits, their mean, the share that is right, and the share of all hits.
+
+    Source: M. Naeini, G. Cooper, M. Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning", AAAI 2015.
+    """
+    sums = np.zeros((TENTHS, 3))
+    for counts in parts:
+        right, items, searched = counts.right.sum(0), counts.items.sum(0), int(counts.searched[0])
+        found = np.array([calibration.probability(distance, searched) for distance in range(len(items))])
+        tenths = np.minimum((found * TENTHS).astype(int), TENTHS - 1)
+        np.add.at(sums, tenths, np.stack([found * items, right, items], axis=1))
+    sums = sums[sums[:, 2] > 0]
+    return tuple((p / n, right / n, n / sums[:, 2].sum()) for p, right, n in sums.tolist())
+
+
+def calibration_error(found: Sequence[tuple[float, float, float]]) -> float:
+    """Return the expected calibration error of what `reliability` returns, from 0 to 1."""
+    return sum(share * abs(probability - right) for probability, right, share in found)
 
 
 def _regression(silos: Sequence[HitCounts]) -> tuple[float, float, float]:

@@ -216,10 +216,6 @@ class Database:
         """Whether the file holds the magnitudes of all items."""
         return self.has_table("magnitudes")
 
-    def forget_magnitudes(self) -> None:
-        """Remove the magnitudes of all items. The file does not keep those of later ones."""
-        self.connection.execute("DROP TABLE IF EXISTS magnitudes")
-
     def append(
         self, keys: Keys, packed: CodeBytes | None, digests: Digests | None = None, magnitudes: Magnitudes | None = None
     ) -> None:

@@ -161,7 +161,7 @@ class Store:
             keys = np.arange(before.next_key, before.next_key + len(packed), dtype=np.int64)
             removed = 0
             if magnitudes is None or (before.manifest.count + len(packed)) * self.manifest.bits > MOST_MAGNITUDE_BYTES:
-                self._database.forget_magnitudes()
+                self._database.connection.execute("DROP TABLE IF EXISTS magnitudes")
             kept = magnitudes if self._database.keeps_magnitudes else None
             for start in range(0, len(packed), ENTRY_ROWS):
                 part = slice(start, start + ENTRY_ROWS)

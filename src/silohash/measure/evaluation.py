@@ -63,6 +63,7 @@ from silohash.base.types import (
 )
 from silohash.data.partitions.kinds import training_split
 from silohash.data.partitions.training import bootstrap_sample
+from silohash.evaluate.calibration import Calibration, hit_counts, reliability
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_in_folds, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
@@ -121,6 +122,7 @@ class RadiusCurve:
         recall: ``recall[r]``.
         prior: Share of relevant pairs among all pairs of a query and an item, which is the level of random codes.
         name: The run's name in the legend of a plot.
+        reliability: The probabilities of the first hits compared with what is right (`calibration.reliability`), if known.
     """
 
     task: Task
@@ -128,6 +130,7 @@ class RadiusCurve:
     recall: tuple[float, ...]
     prior: float | None = None
     name: str = ""
+    reliability: tuple[tuple[float, float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.precision) != len(self.recall):
@@ -136,7 +139,8 @@ class RadiusCurve:
     def to_json(self) -> dict[str, Any]:
         """Return the curve as a JSON value, with null for NaN and without the name."""
         precision = [None if math.isnan(value) else value for value in self.precision]
-        return {"task": self.task, "precision": precision, "recall": self.recall, "prior": self.prior}
+        known = {name: getattr(self, name) for name in ("task", "recall", "prior", "reliability")}
+        return {**known, "precision": precision}
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,8 @@ class Evaluator:
                 if evaluation in SAME_QUERIES:
                     per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
             if rule.by == "labels" and not rule.unseen and task not in curves and self.scores is None:
-                curves[task] = _curve(task, parts, self.bits)
+                known = self.run.model.record.calibration if self.run.resolved.validation_by == "labels" else {}
+                curves[task] = _curve(task, parts, self.bits, known.get(task))
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query)
 
     def _tasks(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
@@ -483,8 +488,9 @@ def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
     return np.concatenate(weighted) if weighted else np.zeros(0)
 
 
-def _curve(task: Task, parts: Sequence[Part], bits: int) -> RadiusCurve:
+def _curve(task: Task, parts: Sequence[Part], bits: int, calibration: Calibration | None) -> RadiusCurve:
     counts = [counts_by_distance(*part, bits) for part in parts]
     precision, recall = np.mean([precision_recall(part) for part in counts], axis=0).tolist()
     prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
-    return RadiusCurve(task, tuple(precision), tuple(recall), float(prior))
+    sure = () if calibration is None else reliability(calibration, list(map(hit_counts, counts)))
+    return RadiusCurve(task, tuple(precision), tuple(recall), float(prior), reliability=sure)

@@ -25,7 +25,6 @@ from silohash.base import seeds
 from silohash.base.files import MEASURE_AGAIN, read_json, write_json
 from silohash.base.forms import check_version, damaged
 from silohash.base.types import (
-    Modality,
     Rows,
     Task,
     database_modalities,
@@ -163,7 +162,6 @@ def _tasks(evaluator: Evaluator) -> list[Task]:
 
 
 def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
-    """Search all silos with one item of the archive."""
     place = {str(evaluator.run.archive.ids[item]): int(item) for item in evaluator.rules[0].database}
     hits = merged_hits(evaluator, row, task)
     ranks = hits.ranks or (None,) * len(hits)
@@ -192,9 +190,8 @@ def _scored_search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     ]
     rows, owners = items[order[kept]], evaluator.holdings.owner[database_modalities(task)[0]]
     words = evaluator.codes.words(model, asked, query, "query")[0]
-    distances = distances_to(
-        words, evaluator.database_codes.of_model(task, model, rows), evaluator.run.config.local.bits
-    )
+    bits = evaluator.run.config.local.bits
+    distances = distances_to(words, evaluator.database_codes.of_model(task, model, rows), bits)
     hits = (
         replace(
             _hit(evaluator, row, task, int(item), int(owners[item]), int(distance)),
@@ -213,14 +210,17 @@ def _asking(evaluator: Evaluator, row: int, task: Task) -> str:
 
 
 def _searched_by(evaluator: Evaluator, row: int, task: Task, hits: Iterable[ExampleHit], ties: int) -> ExampleSearch:
-    """Return a search with one item of the archive."""
-    query = _query(evaluator.run.archive, row, _asking(evaluator, row, task), query_modality(task))
+    asked, archive = query_modality(task), evaluator.run.archive
+    query = _item(archive, row, _asking(evaluator, row, task), pictured=asked == "image")
+    if asked == "text":
+        query = replace(query, text=_one_line(archive.caption(row)))  # as it was sent
     return ExampleSearch(task=task, query=query, hits=tuple(hits), ties_at_cut=ties)
 
 
 def _hit(evaluator: Evaluator, row: int, task: Task, item: int, number: int, distance: int | None) -> ExampleHit:
-    """Return an item of a silo as a result of a search with a row."""
-    silo, pictured = evaluator.run.partition.silos[number].name, _pictured(evaluator, number, item, task)
+    silo = evaluator.run.partition.silos[number].name
+    # A task that searches pictures can find a result by its picture, which is therefore shown.
+    pictured = "image" in database_modalities(task) and item in evaluator.holdings.rows_of(number, "image")
     return ExampleHit(
         item=_item(evaluator.run.archive, item, silo, pictured=pictured),
         distance_bits=distance,
@@ -282,23 +282,11 @@ def nearest(distances: npt.NDArray[np.integer[Any]], ids: Sequence[str], silo: s
     )
 
 
-def _query(archive: Archive, row: int, silo: str, modality: Modality) -> ExampleItem:
-    """Return an item as a query of a modality. A text is shown as it was sent."""
-    item = _item(archive, row, silo, pictured=modality == "image")
-    return item if modality == "image" else replace(item, text=_one_line(archive.caption(row)))
-
-
 def _one_line(text: str) -> str:
     return short(" ".join(text.split()), MOST_CHARACTERS)
 
 
-def _pictured(evaluator: Evaluator, number: int, row: int, task: Task) -> bool:
-    """Return whether a result of a silo is shown with its picture: a task that searches pictures can find it by that."""
-    return "image" in database_modalities(task) and row in evaluator.holdings.rows_of(number, "image")
-
-
 def _item(archive: Archive, row: int, silo: str, *, pictured: bool) -> ExampleItem:
-    """Return an item, with its picture if that is shown."""
     pictures = archive.pictures() if pictured else None
     return ExampleItem(
         item_id=str(archive.ids[row]),

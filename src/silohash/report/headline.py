@@ -21,11 +21,7 @@ Role: TypeAlias = Literal["together", "alone", "pooled"]
 ROLES: Mapping[str, Role] = {"local": "alone", "centralized": "pooled"}
 """The federated methods that are baselines. Every other method trains together."""
 
-ROLE_WORDS: Mapping[Role, str] = {
-    "together": "Training together",
-    "alone": "Each silo alone",
-    "pooled": "All data pooled",
-}
+ROLE_WORDS: dict[Role, str] = {"together": "Training together", "alone": "Each silo alone", "pooled": "All data pooled"}
 OTHER_MODEL = "One silo's model for all items"
 CHANCE = "Random codes"
 
@@ -95,9 +91,8 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
         return Headline(sentence="All figures are ranks." if finite else "There are no figures yet.")
     standings = _standings(usable, runs)
     if not standings:
-        return Headline(
-            sentence=f"These {len(runs)} runs differ in data, protocol or measures, so they cannot be compared."
-        )
+        sentence = f"These {len(runs)} runs differ in data, protocol or measures, so they cannot be compared."
+        return Headline(sentence=sentence)
     measure = _measure(standings)
     return Headline(
         sentence=_sentence(standings),
@@ -129,9 +124,7 @@ def _standings(rows: Sequence[ResultRow], runs: Sequence[str]) -> list[Standing]
 def _measures(rows: Sequence[ResultRow]) -> list[str]:
     """Return the measures in order of preference: mAP@all, other mAP, others by labels, R@10 by pairs, the rest."""
     names = dict.fromkeys(row.measure for row in rows)
-    return sorted(
-        names, key=lambda name: (by_pairs(name), name not in {"mAP@all", OF_PAIRS}, not name.startswith("mAP"))
-    )
+    return sorted(names, key=lambda name: (by_pairs(name), name not in {"mAP@all", OF_PAIRS}, not _is_map(name)))
 
 
 def _in_scope(rows: Iterable[ResultRow], scope: Sequence[Evaluation]) -> dict[Task, ResultRow]:

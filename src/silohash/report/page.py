@@ -18,6 +18,7 @@ from markupsafe import Markup
 from silohash.base.files import write_text
 from silohash.base.templates import html_environment
 from silohash.base.types import ResultRow, database_modalities, query_modality
+from silohash.evaluate.calibration import calibration_error
 from silohash.evaluate.measures import is_rank
 from silohash.measure.evaluation import RadiusCurve
 from silohash.report import plots, tables
@@ -99,12 +100,16 @@ def _drawings(data: ReportData) -> dict[str, object]:
     names = [run.name for run in data.runs]
     curves = [run.curve for run in data.runs if run.curve is not None and run.curve.rounds]
     radius_curves = [curve for run in data.runs for curve in run.radius_curves if np.isfinite(curve.precision).any()]
+    sure = [curve for run in data.runs for curve in run.radius_curves if curve.reliability]
     drawn = {curve.name for curve in curves} | {curve.name for curve in radius_curves}
     return {
         "curves": curves,
         "curve_plots": _safe(plots.round_curves(curves, measure=data.validation, names=names)),
         "radius_curves": radius_curves,
         "radius_plots": _safe(plots.precision_recall(radius_curves, names=names)),
+        "sure": sure,
+        "calibration_error": calibration_error,
+        "sure_plots": _safe(plots.reliability(sure, names=names)),
         "legend": plots.legend_items(names, drawn),
     }
 

@@ -167,6 +167,24 @@ def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()
     return [_precision_panel(task, [curve for curve in curves if curve.task == task], names) for task in tasks]
 
 
+def reliability(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> list[str]:
+    """Draw the share of right hits against their probability as one SVG per task. See `round_curves` for the names."""
+    names = names or list(dict.fromkeys(curve.name for curve in curves))
+    drawings = []
+    for task in dict.fromkeys(sorted(curve.task for curve in curves)):
+        with drawing(*PANEL_INCHES) as figure:
+            panel = figure.subplots()
+            name_panel(panel, f"{TASK_WORDS.get(task, task)} ({task})", "probability", "right")
+            panel.set(xlim=(0, 1.02), ylim=(0, 1.03))
+            panel.plot([0, 1], [0, 1], color=SOFT, lw=1.0, ls=(0, (1, 2)))
+            for curve in curves:
+                if curve.task == task:
+                    probabilities, right, _ = zip(*curve.reliability, strict=True)
+                    panel.plot(probabilities, right, **series(names.index(curve.name), len(right)))
+            drawings.append(page_svg(figure, f"Right hits by their probability: {task}", [*names, f"sure {task}"]))
+    return drawings
+
+
 def _precision_panel(task: str, curves: Sequence[RadiusCurve], names: Sequence[str]) -> str:
     with drawing(*PANEL_INCHES) as figure:
         panel = figure.subplots()
@@ -188,14 +206,8 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
     last = (-1.0, -1.0)
     for radius, point in enumerate(zip(curve.recall, curve.precision, strict=True)):
         if np.isfinite(point).all() and np.hypot(point[0] - last[0], point[1] - last[1]) > 0.13:
-            panel.annotate(
-                f"≤ {radius} bits" if last[0] < 0 else str(radius),
-                point,
-                xytext=(5, 5),
-                textcoords="offset points",
-                fontsize=7.5,
-                color=SOFT,
-            )
+            name = f"≤ {radius} bits" if last[0] < 0 else str(radius)
+            panel.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=7.5, color=SOFT)
             last = point
 
 
@@ -234,11 +246,9 @@ def _draw_sizes(axes: Axes, drift: Drift) -> None:
     axes.spines["left"].set_visible(False)
     axes.set_ylim(0, max(1, int(drift.sizes.max())) * 1.2)
     axes.set(xticks=[], yticks=[])
-    crowded = silos > MOST_SILOS_WITH_NUMBERS
+    points = 6.0 if silos > MOST_SILOS_WITH_NUMBERS else 7.5
     for place, size in enumerate(drift.sizes.tolist()):
-        axes.text(
-            place + 0.5, size, f"{size:,}", ha="center", va="bottom", fontsize=6.0 if crowded else 7.5, color=SOFT
-        )
+        axes.text(place + 0.5, size, f"{size:,}", ha="center", va="bottom", fontsize=points, color=SOFT)
 
 
 def _draw_distances(axes: Axes, drift: Drift) -> None:

@@ -45,6 +45,7 @@ ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ("-", "--", "-.", ":")
+_NEUTRAL: dict[str, Any] = {"Date": None, "Creator": None}
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -127,7 +128,7 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str 
     stream, title = io.BytesIO(), visible(title)
     # Without a salt, matplotlib draws random ids, so that equal figures would not give equal bytes.
     matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
-    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    figure.savefig(stream, format="svg", transparent=True, metadata=_NEUTRAL)
     root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own output
     for element in list(root.iter()):
         for child in list(element):
@@ -138,13 +139,7 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str 
         if "style" in element.attrib:
             element.set("style", _with_variables(re.sub(r"font-family: [^;]*(; |$)", "", element.attrib["style"])))
     width, height = (round(inches * 96) for inches in figure.get_size_inches())
-    root.attrib |= {
-        "class": css_class,
-        "role": "img",
-        "aria-label": title,
-        "width": str(width),
-        "height": str(height),
-    }
+    root.attrib |= {"class": css_class, "role": "img", "aria-label": title, "width": str(width), "height": str(height)}
     return re.sub(r">\n\s*<", ">\n<", ElementTree.tostring(root, encoding="unicode")).strip()
 
 
@@ -160,9 +155,7 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
     if path.suffix.lower() == ".svg":
         matplotlib.rcParams["svg.hashsalt"] = digest_bytes(title.encode())
         matplotlib.rcParams["svg.fonttype"] = "path"
-        figure.savefig(
-            stream, format="svg", facecolor="white", metadata={"Date": None, "Creator": None, "Title": title}
-        )
+        figure.savefig(stream, format="svg", facecolor="white", metadata={**_NEUTRAL, "Title": title})
     elif path.suffix.lower() == ".png":
         FigureCanvasAgg(figure)
         figure.savefig(

@@ -63,9 +63,8 @@ def index_run(
         name: Name of the additional silo; None for the name of ``archive``.
         model: Name of the silo whose model encodes ``archive``. It is required if silos deploy personal models.
         all_items: Index the queries too.
-        fields: For each silo, which of `FIELDS` and of the archive's further columns are stored with the codes. A silo
-            that is not listed stores all of `FIELDS`. A preview is stored only once per item, in the index of its first
-            modality.
+        fields: For each silo, which of `FIELDS` and of the archive's further columns are stored with the codes; all of
+            `FIELDS` if it is not listed. A preview is stored only once per item, in the index of its first modality.
         notify: Called with one line per silo, and with a sentence on the items that are held out.
 
     Raises:

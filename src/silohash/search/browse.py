@@ -90,7 +90,7 @@ def _ages(loaded: LoadedIndex, name: str) -> npt.NDArray[np.int64]:
 def counts_in(
     indexes: Indexes, passing: Mapping[Modality, Mask], columns: Sequence[str], silo: str
 ) -> dict[str, dict[str, int]]:
-    """Return the number of items that pass with each of a column's most frequent values. The column `SILO` counts all."""
+    """Return how many items pass with each value of some columns, of the most frequent values. `SILO` counts all items."""
     found = {name: Counter[str]() for name in columns}
     counted = np.empty(0, np.uint64)
     for modality, loaded in indexes.items():

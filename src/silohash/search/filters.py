@@ -1,4 +1,4 @@
-"""Filters by what silos release of their items, and counts of the values.
+"""Conditions on the columns that silos release of their items, and counts of their values.
 
 A condition such as ``museum=Louvre`` or ``year>=1900`` compares the values of a column: of a further column of the archive
 that the silo's policy releases (``columns``), or of a released field such as ``labels``. All conditions of a search must be

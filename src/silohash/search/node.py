@@ -330,10 +330,9 @@ class SiloNode:
     def _indexes_for(self, query: Query | Browse) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         used = [*(condition.column for condition in query.conditions), *filter(None, [query.newest_by])]
-        if refusal := self.policy.refusal_to_use(used):
+        hides = isinstance(query, Browse) and self.policy.max_distance_bits is not None
+        if refusal := BROWSING_REFUSED if hides else self.policy.refusal_to_use(used):
             raise NotPermitted(refusal)
-        if isinstance(query, Browse) and self.policy.max_distance_bits is not None:
-            raise NotPermitted(BROWSING_REFUSED)
         if query.radius_bits is not None and self.policy.rank_only:
             raise NotPermitted("Its policy does not release distances, so a search cannot limit them.")
         if isinstance(query, Query) and query.source in self._refused_sources:

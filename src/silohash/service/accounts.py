@@ -89,11 +89,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a program, without its secret. The id is its public part.
-
-    Attributes:
-        expires: Time after which it is refused, in seconds since 1970; None if it does not expire.
-    """
+    """A token of a program without its secret. It has a public id, and is refused after ``expires`` (see `Account`)."""
 
     id: str
     account: str
@@ -255,9 +251,7 @@ class Accounts:
         row = token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, expires
         with self._changing() as run:
             if not self._account(run, account).admin and "admin" in chosen:
-                raise NotPermitted(
-                    f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
-                )
+                raise NotPermitted(f'"{account}" is not an administrator. Leave out "admin", or name another account.')
             run("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
         return token, secret
 
@@ -278,9 +272,7 @@ class Accounts:
         """
         with self._changing() as run:
             if not run("DELETE FROM tokens WHERE id = ?", token_id).rowcount:
-                raise UnknownName(
-                    f'There is no token "{token_id}" in {self.path}. silohash account list prints all tokens.'
-                )
+                raise UnknownName(f'There is no token "{token_id}" in {self.path}. silohash account list prints them.')
 
     @cached_property
     def _hasher(self) -> PasswordHasher:
@@ -317,9 +309,7 @@ class Accounts:
     def _account(self, run: Run, name: str) -> Account:
         found = self._listed(run, "WHERE name = ?", name)
         if not found:
-            raise UnknownName(
-                f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.'
-            )
+            raise UnknownName(f'There is no account "{name}" in {self.path}. silohash account list prints all.')
         return found[0]
 
     def _prepare(self) -> None:
@@ -328,9 +318,7 @@ class Accounts:
         pragmas = ("PRAGMA application_id", "PRAGMA user_version", count)
         kind, version, tables = (self._connection.execute(pragma).fetchone()[0] for pragma in pragmas)
         if (tables or kind) and kind != APPLICATION_ID:
-            raise WrongKindOfFile(
-                f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
-            )
+            raise WrongKindOfFile(f"{self.path} is not a file of accounts. Choose another folder, or move it away.")
         if tables:
             check_version(self.path, version, FORMAT_VERSION)
         self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -432,7 +420,5 @@ def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        raise UnknownName(
-            f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}."
-        )
+        raise UnknownName(f"{', '.join(unknown) or 'None'} is not a scope. Choose from: {', '.join(SCOPES)}.")
     return frozenset(scope for scope in SCOPES if scope in scopes)

@@ -45,7 +45,6 @@ def is_local(host: str | None) -> bool:
 
 
 def _checked_server(address: str) -> str:
-    """Return the address of a server, after checking its form."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
@@ -68,7 +67,6 @@ def _checked_listen(address: str) -> str:
 
 
 def _checked_key(key: str) -> str:
-    """Return a public key of X25519 in base64, after checking it."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
     try:
@@ -106,13 +104,9 @@ class _Table(BaseModel):
 
 
 class BusSettings(_Table):
-    """How to connect to the NATS server. Every connection is encrypted.
+    """How to connect to the NATS server, or to the servers of a cluster. Every connection is encrypted.
 
-    Attributes:
-        servers: Addresses of the server, or of the servers of a cluster.
-        certificate: This member's certificate.
-        key: File with the secret key of the certificate.
-        authority: Certificates of the authorities to trust; None for those of the operating system.
+    The ``key`` is that of this member's certificate. Without an ``authority``, those of the operating system are trusted.
     """
 
     servers: Annotated[tuple[Server, ...], Field(min_length=1)]
@@ -136,13 +130,7 @@ class SealingSettings(_Table):
 
 
 class NatsSettings(_Table):
-    """The NATS server for which a config file is written.
-
-    Attributes:
-        certificate: The server's certificate.
-        key: File with the secret key of the certificate.
-        authority: Certificates of the authorities that sign the members' certificates.
-    """
+    """The NATS server for which a config file is written, and the authority that signs the members' certificates."""
 
     listen: Annotated[str, Field(pattern=r"^[^\s\"\\]+:\d{1,5}$")] = "0.0.0.0:4222"
     certificate: FilePath
@@ -175,10 +163,8 @@ class SiloConfig(_Table):
 
     Attributes:
         run: Folder of the trained run, with the silo's index.
-        sealing: The keys with which messages are encrypted and signed.
         policy: File of the silo's policy; None for that in the folder of the run.
         items: Where further items come from; None if the silo has the items of its index only.
-        metrics: Where the metrics of the process are served; None for none.
         next_run: Folder of a new run. The silo's items are encoded with its model in the background.
         archive: Folder of the archive that the index was built from; None for the one that is noted beside the index.
         training: Folder of the silo's training kit; None if the process does not train.
@@ -214,8 +200,6 @@ class HubConfig(_Table):
     """The file of a hub.
 
     Attributes:
-        run: Folder of the trained run, with its model.
-        sealing: The keys with which messages are encrypted and signed.
         silos: The subject of each silo's certificate by the silo's name.
         deadline_seconds: Time limit for the answers of the silos to a query that does not have a limit of its own.
         deadline_limits_seconds: The shortest and the longest time limit that a query may have of its own.

@@ -236,13 +236,9 @@ class _SiloSession:
 
 @dataclass(frozen=True)
 class OpenedRequest:
-    """Hold a request of the hub.
+    """A request of the hub, what seals its answer, and how far its time is ahead of that of its arrival.
 
-    Attributes:
-        content: The request.
-        seal: Seals the answer to it.
-        ahead_seconds: Difference of the time in the request to that of its arrival.
-        stale: Whether the times do not fit, so that the request must not be answered. It may have been repeated.
+    It is ``stale`` if the times do not fit: it may have been repeated, and must not be answered.
     """
 
     content: bytes

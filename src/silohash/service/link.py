@@ -118,7 +118,6 @@ class Link:
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
-            """Make `_keep` connect with a new client."""
             closed.set()
 
         await client.connect(
@@ -191,7 +190,6 @@ async def _end(client: Client) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task until it ends."""
     # On Python 3.11, `asyncio.wait_for` can lose a single cancellation.
     while not task.done():
         task.cancel()
@@ -245,9 +243,7 @@ def explained(error: Exception, settings: BusSettings) -> str:
             f"and valid, and signed by the authority in {trusted}."
         )
     if isinstance(error, ssl.SSLError):
-        return (
-            f"The server refuses the certificate {settings.certificate}, as of another authority or not valid ({text})."
-        )
+        return f"The server refuses the certificate {settings.certificate} as invalid or of another authority ({text})."
     return (
         f"The server ended the connection of the member {subject_of(settings.certificate)} ({text}). If it does so again, "
         "enter this subject in the hub's file, [silos], and write the config of the server again."

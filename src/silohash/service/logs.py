@@ -95,13 +95,9 @@ ID_BYTES = 8
 
 @dataclass
 class Record:
-    """What is known of a request while it is answered.
+    """What is known of a request while it is answered, above all of its last query, if there was one.
 
-    Attributes:
-        kind: Kind of its last query; None if there was none.
-        outcome: Outcome of its last query; None if there was none.
-        silos_answered: Number of silos that answered its last query.
-        missing: Maps each silo that did not answer its last query to the kind of the reason.
+    ``missing`` maps each silo that did not answer that query to the kind of the reason.
     """
 
     id: str = field(default_factory=lambda: token_hex(ID_BYTES))

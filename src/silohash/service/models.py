@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from silohash.base.errors import NotSearchable, UserError
 from silohash.search.hits import Query
@@ -24,7 +25,6 @@ class SiloModels:
     """
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Answer with one node."""
         self.nodes: tuple[SiloNode, ...] = (node,)
         self._lock = threading.Lock()
         self._clock = clock
@@ -92,9 +92,7 @@ class SiloModels:
 
 
 def _has(node: SiloNode, digest: str) -> bool:
-    """Return whether a node has the codes of a model."""
-    try:
-        return node.model_digest == digest
     # Without an index that can be read, the node does not have a digest to compare.
-    except UserError:
-        return False
+    with suppress(UserError):
+        return node.model_digest == digest
+    return False

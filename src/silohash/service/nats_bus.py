@@ -65,15 +65,13 @@ SILENCE_SECONDS = 30.0
 FLOOD = Reason("It sent more answers than it was asked for, so the hub does not listen to it for a while.", "flood")
 
 
-async def completed(
-    futures: Collection[asyncio.Future[T]], deadline_seconds: float
-) -> AsyncIterator[asyncio.Future[T]]:
+async def completed(futures: Collection[asyncio.Future[T]], seconds: float) -> AsyncIterator[asyncio.Future[T]]:
     """Yield futures in the order in which they are done, until a deadline."""
     clock = asyncio.get_running_loop().time
-    end, waiting = clock() + deadline_seconds, {*futures}
+    end, waiting = clock() + seconds, {*futures}
     while waiting:
-        seconds = max(0.0, end - clock())
-        done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        left = max(0.0, end - clock())
+        done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if not done:
             return
         for future in done:
@@ -135,7 +133,6 @@ class NatsBus:
         return Replies.of(found, {silo: arrived[silo] - start for silo in answered})
 
     def _unanswered(self, silo: str, deadline_seconds: float) -> Reason:
-        """Return the reason for a silo whose answer did not arrive before the deadline."""
         return UNSEALED if silo in self._unsealed else late(deadline_seconds)
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
@@ -229,7 +226,6 @@ class NatsBus:
                 log_event("dropped an answer that the silo did not seal", level=WARNING, silo=silo)
 
     def _silence(self, silo: str) -> None:
-        """Stop listening to a silo for a while."""
         self._owed[silo], self._silent_until[silo] = 0, asyncio.get_running_loop().time() + SILENCE_SECONDS
         self._end(self._hubs.pop(silo))
         self._found(silo, "flood")
@@ -258,5 +254,4 @@ async def _end_subscription(subscription: Subscription) -> None:
 
 
 def _left(end: float) -> float:
-    """Return the number of seconds until a time of the event loop, at least 0."""
     return max(0.0, end - asyncio.get_running_loop().time())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from logging import DEBUG, ERROR, WARNING
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from silohash.base.errors import AuditFailed, UserError
 from silohash.base.optional import require
@@ -33,6 +33,8 @@ from silohash.service.silo_link import SiloLink
 
 LOOK_SECONDS = 1.0
 """Pause between two looks whether the index of a new model is finished, or that of the old one is no longer needed."""
+
+ReadAgain: TypeAlias = Callable[[], SiloConfig]
 
 if TYPE_CHECKING:  # only silos that take items need these modules
     from silohash.service.items.change import ModelChange
@@ -70,7 +72,7 @@ def run_silo(
     *,
     ready: Callable[[], None] = lambda: None,
     serve_items: Server | None = None,
-    read_again: Callable[[], SiloConfig] | None = None,
+    read_again: ReadAgain | None = None,
 ) -> None:
     """Answer the requests to a silo until the process gets SIGINT or SIGTERM. What has arrived by then is answered.
 
@@ -99,11 +101,7 @@ def run_silo(
 
 
 async def _serve(
-    config: SiloConfig,
-    link: SiloLink,
-    change: ModelChange,
-    ready: Callable[[], None],
-    read_again: Callable[[], SiloConfig] | None,
+    config: SiloConfig, link: SiloLink, change: ModelChange, ready: Callable[[], None], read_again: ReadAgain | None
 ) -> None:
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -135,7 +133,6 @@ def responder(
     """
 
     def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
-        """Answer one request."""
         start = time.perf_counter()
         response = _audited(node, respond(node, content, most_bytes, choose, arrived=arrived), log)
         seconds = time.perf_counter() - start

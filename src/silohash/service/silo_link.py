@@ -68,7 +68,6 @@ class SiloLink(Link):
 
     async def _subscribe(self, client: Client) -> None:
         async def answer(message: Msg) -> None:
-            """Answer one request."""
             arrived = message.arrived if isinstance(message, ArrivedMessage) else time.monotonic()
             opened = self._request_in(message, arrived)
             if opened is None:
@@ -101,7 +100,6 @@ class SiloLink(Link):
         return opened
 
     def _answer(self, opened: OpenedRequest, most_bytes: int, arrived: float) -> bytes:
-        """Return the sealed answer to a request."""
         if not opened.stale:
             return opened.seal(self._responder(opened.content, most_bytes, arrived))
         text = STALE.format(abs(opened.ahead_seconds), "after" if opened.ahead_seconds > 0 else "before")

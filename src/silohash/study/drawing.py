@@ -85,12 +85,6 @@ def draw_dot(axes: Axes, cell: Cell, place: int, number: int) -> None:
         axes.hlines(place, cell.low, cell.high, color=look["color"], lw=1.6, alpha=0.6)
 
 
-def mark_places(axes: Axes, places: Values, names: Sequence[str]) -> None:
-    """Put a tick at every value of an axis, which `scale_axis` scales."""
-    scale_axis(axes, places)
-    axes.set_xticks(places, [visible(name) for name in names])
-
-
 def scale_axis(axes: Axes, places: Values | None, *, whole: bool = False) -> None:
     """Make an axis logarithmic if its values span a wide range in growing steps, or give it ticks at whole numbers only."""
     axes.locator_params("x", integer=whole)

@@ -70,10 +70,6 @@ class Stated(Section):
         )
 
 
-Statements = Mapping[str, Sequence[Stated]]
-"""Dotted key -> what a paper states about it."""
-
-
 @dataclass(frozen=True)
 class SettingDifference:
     """A setting in which runs differ from the paper.
@@ -93,7 +89,7 @@ class SettingDifference:
         return f"{self.key}: {self.paper} in the paper ({self.source}), {ours}{f' for {self.runs}' * bool(self.runs)}"
 
 
-def differences(stated: Statements, config: StudyConfig) -> list[SettingDifference]:
+def differences(stated: Mapping[str, Sequence[Stated]], config: StudyConfig) -> list[SettingDifference]:
     """Return the settings in which a study's runs differ from what a paper states, in the paper's order.
 
     A parameter of a method or a partition is compared in the runs that have it.

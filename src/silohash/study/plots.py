@@ -16,6 +16,7 @@ from matplotlib.figure import Figure as Canvas
 
 from silohash.base.errors import LabelsNeeded, NotMeasured, UserError
 from silohash.base.files import digest_json, note_written, write_text
+from silohash.base.visible import visible
 from silohash.report.examples import ExampleSearch
 from silohash.report.gather import label_table, released_examples
 from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
@@ -389,7 +390,8 @@ class StudyPlotter:
                 if any(cell.values for cell in cells):
                     drawn.add(name)
                     charts.draw_line(axes, places, cells, number)
-            charts.mark_places(axes, places, self.values[axis])
+            charts.scale_axis(axes, places)
+            axes.set_xticks(places, [visible(value) for value in self.values[axis]])
         self._explain(canvas, drawn, *BARS)
         return numbers
 

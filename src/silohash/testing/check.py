@@ -50,9 +50,7 @@ def same_arrays(first: ReadArrays, second: ReadArrays) -> bool:
 
 def first_difference(first: Arrays, second: Arrays) -> str:
     """Return the name of the first array in which two mappings differ; empty if they hold the same arrays."""
-    pairs = {
-        name: [{name: each[name]} if name in each else {} for each in (first, second)] for name in {*first, *second}
-    }
+    pairs = {name: [{name: one[name]} if name in one else {} for one in (first, second)] for name in {*first, *second}}
     return next((name for name, (one, other) in sorted(pairs.items()) if not same_arrays(one, other)), "")
 
 

@@ -54,7 +54,7 @@ def federated_method_checks(name: str, *, local: str = "dcmh") -> list[Check]:
     return [Check(f"{local}-{name}-{check}", run) for check, run in checks.items()]
 
 
-def _require_good_records(listener: Records, finite: bool = True) -> None:
+def require_good_records(listener: Records, finite: bool = True) -> None:
     """Require that no update was rejected, and that losses are finite."""
     for record in listener.records:
         for silo in record.silos:
@@ -66,15 +66,13 @@ def _require_good_records(listener: Records, finite: bool = True) -> None:
 def _learns(local: str, name: str, *, held: Held, single: bool) -> None:
     listener = Records()
     run_loop(prepared_inputs(local, name, SIZES, held=held, single=single, rounds=6), listener)
-    _require_good_records(listener, finite=False)
+    require_good_records(listener, finite=False)
     trained = [record.terms for record in listener.records if record.terms]  # a method may train from a later round on
     require(bool(trained), "No round has a loss term.")
     first, last = trained[0], trained[-1]
     lasting = first.keys() & last.keys()  # some terms start in the second round
     before, after = (sum(terms[term] for term in lasting) for terms in (first, last))
-    require(
-        after < before, f"The loss is {before:.4f} in the first round and {after:.4f} in the sixth; it should fall."
-    )
+    require(after < before, f"The loss is {before:.4f} in round 1 and {after:.4f} in round 6; it should fall.")
     require((listener.records[-1].validation or 0) > 0, "The validation score of the last round is not above 0.")
 
 
@@ -100,7 +98,7 @@ def _require_same_state(first: RunState, other: RunState, how: str) -> None:
 def _trains_in_bfloat16(local: str, name: str) -> None:
     listener = Records()
     state = run_loop(prepared_inputs(local, name, SIZES, rounds=2, train={"precision": "bfloat16"}), listener)
-    _require_good_records(listener)
+    require_good_records(listener)
     require_finite(state.server.params, "The parameter")
     wrong = [
         parameter
@@ -125,7 +123,7 @@ def _trains_without(local: str, name: str, case: str) -> None:
     listener = Records()
     inputs = without(prepared_inputs(local, name, LACKING[case], rounds=2), case)
     require_finite(run_loop(inputs, listener).server.params, "The parameter")
-    _require_good_records(listener)
+    require_good_records(listener)
 
 
 def _deploys(local: str, name: str) -> None:

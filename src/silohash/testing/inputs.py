@@ -120,9 +120,8 @@ def _without_views(data: SiloData, case: str) -> SiloData:
     assert data.image is not None  # noqa: S101  made-up data has both modalities
     assert data.text is not None  # noqa: S101
     image = torch.where(pictures.view(-1, *[1] * (data.image.ndim - 1)), data.image, 0)
-    return replace(
-        data, image=image, text=torch.where(texts[:, None], data.text, 0), has_image=pictures, has_text=texts
-    )
+    text = torch.where(texts[:, None], data.text, 0)
+    return replace(data, image=image, text=text, has_image=pictures, has_text=texts)
 
 
 def model_spec(*, held: Held = BOTH, classes: int = CLASSES, dropout: float = 0.0) -> ModelSpec:

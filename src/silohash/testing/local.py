@@ -33,7 +33,7 @@ from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec
 from silohash.run.model.scores import match_score
 from silohash.testing.check import Check, require, require_finite, require_tower_stays, same_arrays
-from silohash.testing.federated import federated_method_checks
+from silohash.testing.federated import federated_method_checks, require_good_records
 from silohash.testing.inputs import (
     BITS,
     LACKING,
@@ -168,10 +168,8 @@ def _learns(subject: Subject, *, held: Held, single: bool) -> None:
     last, _ = subject.trained(data, spec=spec, epochs=8)
     require_finite({"loss": first.loss, **last.update.params}, "After the training,")
     require(bool(first.terms), "The method does not return any terms.")
-    require(
-        last.loss < first.loss,
-        f"The loss is {first.loss:.4f} after one epoch and {last.loss:.4f} after eight; it should fall.",
-    )
+    losses = f"The loss is {first.loss:.4f} after one epoch and {last.loss:.4f} after eight"
+    require(last.loss < first.loss, f"{losses}; it should fall.")
 
 
 def _learns_pairs(subject: Subject) -> None:
@@ -188,9 +186,8 @@ def _learns_pairs(subject: Subject) -> None:
 
 def _is_deterministic(subject: Subject) -> None:
     first, second = (subject.trained(subject.data(40), epochs=2)[0] for _ in range(2))
-    require(
-        same_arrays(first.update.params, second.update.params), "Two trainings with one seed give other parameters."
-    )
+    same = same_arrays(first.update.params, second.update.params)
+    require(same, "Two trainings with one seed give other parameters.")
     require(first.terms == second.terms, "Two trainings with one seed give other terms.")
     wrong = [name for name, array in first.update.params.items() if array.dtype == np.float64]
     require(not wrong, f"{', '.join(wrong)} should be float32.")
@@ -289,9 +286,7 @@ def _ignores_padding(subject: Subject) -> None:
 def _scores_one(subject: Subject) -> None:
     model, data = subject.built(), node_data(6)
     together = _scores(model, data)
-    require(
-        tuple(together.shape) == (6, 6), f"The scores of 6 images with 6 texts have the shape {tuple(together.shape)}."
-    )
+    require(together.shape == (6, 6), f"The scores of 6 images and 6 texts have shape {tuple(together.shape)}.")
     require(together.dtype == torch.float32, f"Scores are {together.dtype}; they should be float32.")
     for row in (0, 5):
         alone = _scores(model, data.take(torch.tensor([row])))
@@ -322,8 +317,7 @@ def _trains(name: str, federated: str) -> None:
     listener = Records()
     state = run_loop(prepared_inputs(name, federated, SIZES, rounds=2), listener)
     require_finite(state.server.params, "The parameter")
-    rejected = [silo.rejected for record in listener.records for silo in record.silos if silo.rejected]
-    require(not rejected, f"Updates are rejected: {rejected}")
+    require_good_records(listener, finite=False)
     require((listener.records[-1].validation or 0) > 0, "The validation score of the last round is not above 0.")
 
 

@@ -170,9 +170,7 @@ def _read(path: Path, digest: str) -> dict[str, Arrays]:
     """Return the parts that `_write` wrote. Those without arrays are left out."""
     arrays, _ = read_arrays(path)
     if digest_arrays(arrays) != digest:
-        raise DamagedFile(
-            f"{path} does not match the digest in the checkpoint: it was damaged or replaced. Train the run again."
-        )
+        raise DamagedFile(f"{path} was damaged or replaced, because its digest is another one. Train the run again.")
     parts: dict[str, Arrays] = {}
     for key, array in arrays.items():
         part, _, name = key.partition("/")

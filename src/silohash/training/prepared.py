@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,9 @@ from silohash.training.updates.encryption import KEY, SiloKey
 from silohash.training.updates.noise import Noise
 from silohash.training.updates.sealed import Encryption, run_digest
 
+Networks: TypeAlias = Mapping[Modality, Mapping[str, Any]]
+"""The settings of towers that are published networks."""
+
 PUBLISHED = "published.safetensors"
 FEW_PHOTOGRAPHS = 5_000
 """With fewer color pictures than this, a tower that is trained from scratch does not learn what photographs show."""
@@ -94,20 +97,10 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
             holds_pairs = not silo.lacks and held > 0
             validation = np.intersect1d(rows, held_pairs) if holds_pairs else rows[:0]
         kept = np.setdiff1d(rows, validation)
-        silos.append(
-            TrainingSilo(
-                name=silo.name,
-                train=bootstrap_sample(kept, partition.seed, number) if drawn else kept,
-                validation=validation,
-                has_image=silo.has_image,
-                has_text=silo.has_text,
-                paired=silo.paired,
-            )
-        )
+        kept = bootstrap_sample(kept, partition.seed, number) if drawn else kept
+        silos.append(TrainingSilo(silo.name, kept, validation, silo.has_image, silo.has_text, silo.paired))
     if not any(len(silo.train) for silo in silos):
-        raise NothingUsable(
-            f'Archive "{archive.card.name}" has no items in the split "{split}". Assign some of its items to that split.'
-        )
+        raise NothingUsable(f'Archive "{archive.card.name}" has no items in the split "{split}". Assign some to it.')
     return [_pooled(silos, repeated=drawn)] if resolved.federated.traits.pooled else silos
 
 
@@ -152,11 +145,7 @@ def fit_featurizers(
 
 
 def model_spec(
-    featurizers: Featurizers,
-    resolved: ResolvedConfig,
-    labels: int,
-    arrays: Arrays,
-    networks: Mapping[Modality, Mapping[str, Any]] | None = None,
+    featurizers: Featurizers, resolved: ResolvedConfig, labels: int, arrays: Arrays, networks: Networks | None = None
 ) -> ModelSpec:
     """Return the structure of a model, given the number of labels, the inputs, if they are here, and known networks."""
     model, known = resolved.config.model, networks or {}
@@ -219,9 +208,8 @@ class Prepared:
             links.append(Noise(self.resolved, exchange.privacy, [train for _, train, _ in self.silos]))
         limit, traits = self.config.federated.norm_limit, federated.traits
         if limit is None:
-            hidden = exchange.encryption is not None or (
-                exchange.privacy is not None and exchange.privacy.unit == "silo"
-            )
+            by_silo = exchange.privacy is not None and exchange.privacy.unit == "silo"
+            hidden = exchange.encryption is not None or by_silo
             limit = NORM_LIMIT if self.announced and not hidden else 0.0
         largest = traits.largest_weight if exchange.privacy is None else 1.0  # private weights are public and equal
         links += [Bounds(self.announced, traits.means, largest, limit), Screening(federated)]
@@ -258,7 +246,6 @@ class Prepared:
         return self._data(name, train, device), self._data(name, held, device)
 
     def _rows(self, number: int) -> tuple[slice, slice]:
-        """Return the rows of a silo's training items and of its validation items."""
         start = sum(train + validation for _, train, validation in self.silos[:number])
         _, train, validation = self.silos[number]
         return slice(start, start + train), slice(start + train, start + train + validation)
@@ -350,7 +337,7 @@ def prepare(
     featurizers: Featurizers,
     resolved: ResolvedConfig,
     *,
-    networks: Mapping[Modality, Mapping[str, Any]] | None = None,
+    networks: Networks | None = None,
 ) -> Prepared:
     """Turn the silos' items into vectors, and specify the towers for them, some of which may be known `networks`.
 
@@ -370,13 +357,12 @@ def prepare(
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     if isinstance(resolved.local, ClosedForm):
         remarks = (*remarks, *resolved.local.remarks(spec, resolved.config.local.bits))
-    fine_tuned = {} if networks else spec.networks
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,
         silos=sizes,
         arrays=arrays,
-        published=published_weights(fine_tuned) if fine_tuned else {},
+        published={} if networks else published_weights(spec.networks),
     )
 
 
@@ -423,9 +409,7 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
     if column not in archive.columns:
         near, listed = suggestion(column, archive.columns), ", ".join(archive.columns)
         remedy = f"Set it to one of: {listed}" if listed else "It has no columns, so remove local.coarse_column"
-        raise UnknownName(
-            f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.'
-        )
+        raise UnknownName(f'local.coarse_column: "{archive.card.name}" has no column "{column}"{near}. {remedy}.')
     names, places, _ = values_of(archive.columns[column][rows])
     labels = [place for place, name in enumerate(names) if name]
     found: npt.NDArray[np.float32] = (places[:, None] == labels).astype(np.float32)

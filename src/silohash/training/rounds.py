@@ -23,7 +23,7 @@ from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloResult
-from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
+from silohash.training.statistics_exchange import StatisticsExchange, Tasks
 from silohash.training.updates.bounds import Announced
 from silohash.training.updates.chain import DIRECT, Chain, next_server
 from silohash.training.updates.received import ReceivedUpdates
@@ -49,7 +49,6 @@ class RoundSettings:
         buffers: Names of the model's buffers, which a server-side optimizer leaves as averaged.
         held_bytes: Memory for the updates of a round. It does not change the results.
         folder: Folder for temporary files; by default that of the system.
-        limits: How long to wait for the silos.
         chain: What happens to updates on their way. It is that of the workers.
         keep: Keeps the updates of the last round; None to keep none.
         announced: What the silos announced before their first rounds; empty if all are simulated in one program.
@@ -185,7 +184,6 @@ class Outcome:
         receipts: One receipt per silo, in silo order. Silos that did not take part are rejected.
         remarks: A remark on each silo whose update looks faulty, and those of the robust rule.
         uplink_bytes: Number of bytes that silos sent beside their updates.
-        downlink_bytes: Number of bytes that silos received.
     """
 
     state: RunState
@@ -214,7 +212,7 @@ def trained(
     chain = settings.chain
     updates = chain.collection() or collection_of(tasks, spool, settings.held_bytes, single=chain.compares())
     if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
-        updates.expect(announced(attendance, tasks.to_weigh()))
+        updates.expect(result.update.weights for result in attendance.results(tasks.to_weigh()))
     exchange = StatisticsExchange(tasks, attendance, spool, updates, settings.chain)
     origin = federated.origin(state.server)
     outliers = Outliers(origin, len(silos))
@@ -307,7 +305,6 @@ def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
 
 
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:
-    """Return the number of rejected updates."""
     if not receipts:
         raise TooFewSilos(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
     rejections = sum(receipt.rejected is not None for receipt in receipts)

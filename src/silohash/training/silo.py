@@ -23,7 +23,6 @@ from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext, sums_alone
 from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
-from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
 from silohash.models.parameters import Optimizer, OptimizerPool, params_of, shared_arrays, to_array, trained_by
 from silohash.models.towers import Adapted
@@ -69,12 +68,6 @@ def restore_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
         for key, value in sorted(context.kept_tensors(prefix).items()):
             states.setdefault(key.rpartition("/")[0], []).append(value)
         optimizer.state.update((parameters[name], state) for name, state in states.items())
-
-
-def keep_optimizers(kept: KeptOptimizers, context: SiloContext) -> None:
-    """Keep the state of optimizers for the silo's next round."""
-    for prefix, (optimizer, parameters) in kept.items():
-        context.keep(prefix, state_of(optimizer, parameters))
 
 
 def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -136,7 +129,10 @@ def train_silo(
             finished += phase.epochs
             context.means["loss"] = means.pop("loss", float("nan"))
         statistics = federated.statistics(context)
-        update = _update(context, federated) if not statistics else sums_alone(context, statistics, kind="statistics")
+        if statistics:
+            update = sums_alone(context, statistics, kind="statistics")
+        else:
+            update = with_sums(federated.update(context), federated, context)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(
         silo=context.silo,
@@ -163,13 +159,9 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
     context.steps_taken = {name.removeprefix(steps): int(stored[name]) for name in stored if name.startswith(steps)}
     context.means["loss"] = float(stored[f"{TRAINED}/loss"])
     with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
-        update = _update(context, federated)
+        update = with_sums(federated.update(context), federated, context)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(context.silo, update, kept, context.mean_loss, terms={}, seconds=time.perf_counter() - started)
-
-
-def _update(context: SiloContext, federated: FederatedMethod) -> Message:
-    return with_sums(federated.update(context), federated, context)
 
 
 def _trained(context: SiloContext) -> Arrays:
@@ -196,7 +188,7 @@ def _run_epochs(
     new_optimizers = partial(_optimizers, model, steps, pool, settings, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
-    kept = None
+    kept: KeptOptimizers = {}
     if settings.optimizer_state == "keep":
         restore_optimizers(kept := kept_optimizers(phase, context, steps, optimizers, auxiliary_optimizer), context)
     adapted = Adapted(model, federated.adapter, context.payload.extras)
@@ -225,8 +217,8 @@ def _run_epochs(
                     _step(judged, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
-    if kept is not None:
-        keep_optimizers(kept, context)
+    for prefix, (optimizer, parameters) in kept.items():
+        context.keep(prefix, state_of(optimizer, parameters))
     return means.values()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from silohash.base.types import Arrays
@@ -15,12 +15,6 @@ from silohash.training.engines.port import Absence, Answer, Attendance, SiloResu
 from silohash.training.silo import lasting
 from silohash.training.updates.chain import DIRECT, Chain
 from silohash.training.updates.compression import reference
-
-
-def announced(attendance: Attendance, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
-    """Yield the weights of each silo per parameter group, for tasks of the kind ``weigh``."""
-    for result in attendance.results(tasks):
-        yield result.update.weights
 
 
 @dataclass
@@ -54,13 +48,11 @@ class StatisticsExchange:
                 yield result
         finished = self._finished(held)
         for result in held:
-            if result.silo in self.waiting:
-                last = next(finished)
-                if isinstance(last, Absence):
-                    continue
-                yield replace(result, update=last.update, kept=last.kept, seconds=result.seconds + last.seconds)
-            else:
+            last = next(finished) if result.silo in self.waiting else None
+            if last is None:
                 yield result
+            elif not isinstance(last, Absence):
+                yield replace(result, update=last.update, kept=last.kept, seconds=result.seconds + last.seconds)
         next(finished, None)  # the engine checks the quorum after the last answer
 
     def _finished(self, held: Sequence[SiloResult]) -> Iterator[Answer]:
@@ -70,7 +62,7 @@ class StatisticsExchange:
             return iter(())
         self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
         if isinstance(self.updates, Folded) and self.tasks.federated.traits.weights_known == "after statistics":
-            self.updates.expect(announced(self.attendance, map(self._weigh, waiting)))
+            self.updates.expect(one.update.weights for one in self.attendance.results(map(self._weigh, waiting)))
         return self.attendance.answers(map(self._finish, waiting))
 
     def _held(self, result: SiloResult) -> SiloResult:
@@ -93,7 +85,6 @@ class StatisticsExchange:
         self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
 
     def _finish(self, result: SiloResult) -> SiloTask:
-        """Return the task to finish a silo's round with the merged statistics."""
         state = self.tasks.state
         sent = self.tasks.federated.broadcast(state.server, result.silo, round=state.round)
         return SiloTask("finish", result.silo, replace(sent, extras={**sent.extras, **self.extras}), result.kept)
@@ -134,5 +125,4 @@ class Tasks:
     def to_weigh(self) -> Iterator[SiloTask]:
         """Yield one task per silo to announce its weights."""
         empty = Message(kind="broadcast", sender="server", round=self.state.round)
-        for silo in self.silos:
-            yield SiloTask("weigh", silo, empty)
+        yield from (SiloTask("weigh", silo, empty) for silo in self.silos)

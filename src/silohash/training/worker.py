@@ -152,9 +152,8 @@ def validation_score(
         return float("nan"), float("nan")
     query_codes = words_of(model, queries, "query", with_labels)
     database_codes = words_of(model, database, "database", with_labels)
-    tasks: tuple[Task, ...] = (
-        ("i2t", "t2i") if len(query_codes) == 2 else (("i2i",) if "image" in query_codes else ("t2t",))
-    )
+    alone: tuple[Task, ...] = ("i2i",) if "image" in query_codes else ("t2t",)
+    tasks = PAIR_TASKS if len(query_codes) == 2 else alone
     scores, chances = [], []
     for task in tasks:
         asked, [searched] = query_modality(task), database_modalities(task)
@@ -213,7 +212,6 @@ def _prepare() -> Callable[[bytes], bytes]:
     worker = Worker(prepared, choose_device(prepared.config.train.device))
 
     def answer(request: bytes) -> bytes:
-        """Return the result of a task, or a message that describes why it failed."""
         try:
             return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:

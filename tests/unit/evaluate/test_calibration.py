@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from silohash.evaluate import calibration as module
-from silohash.evaluate.calibration import HITS_COUNTED, Calibration, HitCounts, hit_counts
+from silohash.evaluate.calibration import (
+    HITS_COUNTED,
+    Calibration,
+    HitCounts,
+    calibration_error,
+    hit_counts,
+    reliability,
+)
 from silohash.evaluate.ties import Histogram
 
 BITS = 16
@@ -109,6 +116,32 @@ def test_words_that_the_model_does_not_know_give_no_strength() -> None:
     learned = Calibration(float(np.log(9)), 0.0, 0.0, 0, 10, 100)
     assert learned.judged(0, known=0.75) == (pytest.approx(0.675), "likely")
     assert learned.judged(0, known=0.5)[1] == "weak"
-    assert learned.judged(0, known=0.49)[1] == "none"
-    assert learned.judged(0, known=0.49, bar=0.0)[1] == "none"
+    assert learned.judged(0, known=0.39)[1] == "none"
+    assert learned.judged(0, known=0.39, bar=0.0)[1] == "none"
     assert learned.judged(0, known=0.0) == (0.0, "none")
+
+
+def test_unknown_words_take_up_their_share_of_the_bar() -> None:
+    learned = Calibration(3.0, 0.0, 0.0, 20, 10, 100)
+    found = [
+        [learned.judged(distance, known=known)[1] != "none" for distance in (10, 12, 20)] for known in (0.5, 0.6, 1)
+    ]
+    assert found == [[True, False, False], [True, True, False], [True] * 3]
+    assert learned.judged(20, known=0.5, bar=0.3)[1] == "weak"
+
+
+def test_reliability_compares_probabilities_with_what_is_right() -> None:
+    counts = searches(300, 50)
+    found, items = Calibration(2.0, 0.3, 0.0, 9, 1, 300), counts.items.sum(0)
+    sure = reliability(found, [counts, counts])
+    wanted = []
+    for tenth in range(10):
+        inside = [d for d in range(BITS + 1) if tenth <= 10 * found.probability(d) < tenth + 1 and items[d]]
+        hits = sum(items[d] for d in inside)
+        if hits:
+            mean = sum(items[d] * found.probability(d) for d in inside) / hits
+            wanted.append((mean, sum(counts.right.sum(0)[d] for d in inside) / hits, hits / items.sum()))
+    assert len(wanted) > 2
+    assert [list(each) for each in sure] == [pytest.approx(each) for each in wanted]
+    assert sum(share for _, _, share in sure) == pytest.approx(1)
+    assert calibration_error([(0.9, 0.8, 0.75), (0.2, 0.6, 0.25)]) == pytest.approx(0.175)

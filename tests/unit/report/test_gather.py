@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.evaluate.calibration import hit_counts, reliability
 from silohash.evaluate.collapse import COLLAPSED
+from silohash.evaluate.items import counts_by_distance
+from silohash.measure.evaluation import Evaluator
 from silohash.report.card import card_text
 from silohash.report.finish import finish_run
 from silohash.report.gather import (
@@ -145,7 +148,13 @@ def test_radius_curves_are_those_of_the_evaluation(run: Run) -> None:
     stored = json.loads(run.curves_path.read_text(encoding="utf-8"))
     curves = radius_curves(run)
     assert [curve.task for curve in curves] == [value["task"] for value in stored]
+    learned = run.model.record.calibration
+    evaluator = Evaluator(run, run.config.evaluate)
     for curve, value in zip(curves, stored, strict=True):
+        [part] = evaluator.parts(evaluator.rules[0], "GG", curve.task)
+        counts = hit_counts(counts_by_distance(*part, evaluator.bits))
+        wanted = reliability(learned[curve.task], [counts]) if curve.task in learned else ()
+        assert [list(each) for each in curve.reliability] == [pytest.approx(each) for each in wanted]
         assert list(curve.recall) == value["recall"]
         assert [None if math.isnan(p) else p for p in curve.precision] == value["precision"]
 

@@ -302,6 +302,17 @@ def test_curve_without_any_precision_is_left_out():
     assert 'id="training"' in page
 
 
+def test_reliability_has_a_diagram_and_the_expected_calibration_error():
+    run = made_up_run("a")
+    sure = replace(run.radius_curves[0], reliability=((0.35, 0.25, 0.5), (0.85, 0.65, 0.5)))
+    page = render(made_up_report(runs=(made_up_run("a", radius_curves=(sure, run.radius_curves[1])),)))
+    figure = page[page.index('<figure id="reliability">') :]
+    assert figure.index("<svg") < figure.index("</figure>")
+    cells = re.findall(r'<td class="n">([\d.]*)</td>', figure[: figure.index("</figure>")])
+    assert [float(cell) for cell in cells if cell] == [35.0, 25.0, 50.0, 15.0, 85.0, 65.0, 50.0]
+    assert 'id="reliability"' not in render(made_up_report(runs=(run,)))
+
+
 def test_long_curves_are_listed_at_evenly_spaced_radii():
     run = made_up_run("a")
     shares = tuple(n / 64 for n in range(65))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,6 +18,7 @@ from silohash.report.plots import (
     label_map_height,
     legend_items,
     precision_recall,
+    reliability,
     round_curves,
 )
 from silohash.report.style import COLORS, drawing
@@ -30,6 +32,7 @@ PLOTS = {
     "rounds": lambda: round_curves([ROUNDS, SECOND], measure="mAP@all"),
     "one round": lambda: round_curves([RoundCurve("a", (1,), (2.0,))]),
     "radius": lambda: precision_recall([RADIUS, RadiusCurve("i2t", (0.5, 0.2), (0.1, 1.0), name="_second")]),
+    "reliability": lambda: reliability([replace(RADIUS, reliability=((0.3, 0.2, 0.4), (0.9, 0.8, 0.6)))]),
     "legend": lambda: [svg for _, svg in legend_items([ODD, "b"], {ODD, "b"})],
 }
 

@@ -11,7 +11,7 @@ import torch
 from silohash.methods.federated.folding import Listed
 from silohash.methods.stored import Spool
 from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, InProcess, SiloResult
-from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
+from silohash.training.statistics_exchange import StatisticsExchange, Tasks
 from silohash.training.worker import Worker
 from tests.runs import prepared, run_loop, same_arrays
 
@@ -66,7 +66,7 @@ def test_announced_weights_are_those_of_the_updates() -> None:
     worker = Worker(inputs, torch.device("cpu"))
     engine = InProcess(worker)
     tasks = Tasks("train", [0, 1, 2], worker.first_state(), inputs.resolved.federated)
-    weights = list(announced(Attendance(engine, WAIT_FOR_ALL), tasks.to_weigh()))
+    weights = [one.update.weights for one in Attendance(engine, WAIT_FOR_ALL).results(tasks.to_weigh())]
     assert [weight["image"] for weight in weights] == [30.0, 20.0, 10.0]
     assert weights == [result.update.weights for result in engine.send(tasks)]
 

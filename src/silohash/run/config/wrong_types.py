@@ -59,17 +59,13 @@ class TableForm:
         return {self.key: "huggingface", "model": value} if self.network else {self.key: self.default}
 
 
-RULES: tuple[str, ...] = get_args(RobustConfig.model_fields["rule"].annotation)
-OPTIMIZERS: tuple[str, ...] = get_args(ServerConfig.model_fields["optimizer"].annotation)
-COMPRESSIONS: tuple[str, ...] = get_args(CompressionConfig.model_fields["kind"].annotation)
-IMAGE_KINDS = ("auto", "pixels", "given", "huggingface", "cnnf")
 TEXT_KINDS = ("auto", "tfidf", "count", "binary", "given", "huggingface", "tokens")
 
 TABLES: Mapping[str, TableForm] = {
     "data": TableForm("name", "glyphs"),
     "data.options": TableForm("labels", "article_type"),
     "features": TableForm("image", {"kind": "auto"}),
-    "features.image": TableForm("kind", "auto", IMAGE_KINDS, network=True),
+    "features.image": TableForm("kind", "auto", ("auto", "pixels", "given", "huggingface", "cnnf"), network=True),
     "features.text": TableForm("kind", "auto", TEXT_KINDS, network=True),
     "model": TableForm("hidden", 512),
     "model.image": TableForm("backbone", "cnnf", ("huggingface", "cnnf"), network=True),
@@ -77,10 +73,10 @@ TABLES: Mapping[str, TableForm] = {
     "partition": TableForm("kind", "iid"),
     "local": TableForm("name", "dcmh"),
     "federated": TableForm("name", "fedavg"),
-    "federated.robust": TableForm("rule", "median", RULES),
-    "federated.server": TableForm("optimizer", "fedavgm", OPTIMIZERS),
+    "federated.robust": TableForm("rule", "median", get_args(RobustConfig.model_fields["rule"].annotation)),
+    "federated.server": TableForm("optimizer", "fedavgm", get_args(ServerConfig.model_fields["optimizer"].annotation)),
     "exchange": TableForm("compression", {"kind": "int8"}),
-    "exchange.compression": TableForm("kind", "int8", COMPRESSIONS),
+    "exchange.compression": TableForm("kind", "int8", get_args(CompressionConfig.model_fields["kind"].annotation)),
     "federated.methods": TableForm("name", "fedavg"),
     "train": TableForm("batch", 128),
     "evaluate": TableForm("tasks", ["i2t", "t2i"]),
@@ -112,7 +108,7 @@ def wrong_type(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> st
     value = error.get("input")
     example = _example(expected, value, _form(names), _default(error["loc"], model))
     item = key.split(".")[-1].isdigit()
-    text = f"{toml_value(example)} in the list" if item else toml_line(names[-1], example)
+    text = f"{toml_value(example)} in the list" if item else f"{names[-1]} = {toml_value(example)}"
     return f"the value must be {expected} (got {shown(value)}). Write {text}."
 
 
@@ -128,17 +124,7 @@ def missing(key: str) -> str:
     form = TABLES.get(table)
     if form is None or form.key != name:
         return f"{key} is missing. Add it."
-    return f"{key} is missing. Add it, for example {toml_line(name, form.default)}."
-
-
-def toml_line(name: str, value: object) -> str:
-    """Return a key and its value as a line of TOML.
-
-    Example:
-        >>> toml_line("robust", {"rule": "median"})
-        'robust = {rule = "median"}'
-    """
-    return f"{name} = {toml_value(value)}"
+    return f"{key} is missing. Add it, for example {name} = {toml_value(form.default)}."
 
 
 def shown(value: object) -> str:

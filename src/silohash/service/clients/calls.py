@@ -107,9 +107,7 @@ class Connection:
                 raise IncompleteRead(content)
             return answer.status, content
         except HTTPException as error:
-            raise ServerUnreachable(
-                f"{self.url} did not answer like a server of silohash. Check the address."
-            ) from error
+            raise ServerUnreachable(f"{self.url} did not answer like a server of silohash. Check the URL.") from error
         except OSError as error:
             # urllib wraps the error of the socket in a URLError, but a time limit while reading is not wrapped.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error

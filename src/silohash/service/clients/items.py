@@ -24,7 +24,6 @@ class Items(Connection):
     kind, example, remedy = "an items API", "http://127.0.0.1:8766", "Check that the silo is running."
 
     def __init__(self, url: str, token: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """Keep the address and the token of an API."""
         super().__init__(url, token=token, timeout_seconds=timeout_seconds)
 
     def put(
@@ -37,11 +36,7 @@ class Items(Connection):
     ) -> dict[str, Any]:
         """Add an item, or replace it, and return its state. It is then on the disk.
 
-        Args:
-            id: Id of the item.
-            picture: A picture file: its path or its content; None without a picture.
-            text: Text of the item; empty without a text.
-            labels: Labels of the item.
+        The picture is the path of a picture file, or its content. An item has a picture, a text or both.
 
         Returns:
             ``indexed`` tells whether the item can be found. If it is False, ``problem`` has the reason.

@@ -142,12 +142,10 @@ class Indexer:
         with self._lock:
             store = self._stores[modality]
             missing = rows[store.keys_of(archive.ids[rows].tolist()) < 0] if len(rows) else rows
-            for part in self._encoded_rows(archive, missing, modality, fields):
+            for part in self._parts(archive, missing, modality, fields):
                 store.add_codes(*part)
 
-    def _encoded_rows(
-        self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
-    ) -> Iterator[Part]:
+    def _parts(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> Iterator[Part]:
         """Yield the codes of rows. If they cannot be encoded together, each is encoded by itself or logged."""
         if not len(rows):
             return
@@ -158,7 +156,7 @@ class Indexer:
                 log_event("item skipped", level=WARNING, id=str(archive.ids[rows[0]]), reason=str(error))
             else:
                 for row in rows:
-                    yield from self._encoded_rows(archive, np.array([row]), modality, fields)
+                    yield from self._parts(archive, np.array([row]), modality, fields)
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove items from the index."""
@@ -255,9 +253,7 @@ def prepare_index(run: Run, silo: str) -> None:
         try:
             _created(folder, silo, modality, encoder).close()
         except UserError:
-            if not (
-                folder / f"{modality}.sqlite"
-            ).exists():  # otherwise another process of the silo has just created it
+            if not (folder / f"{modality}.sqlite").exists():  # otherwise another process has just created it
                 raise
     if missing:
         note_indexed(run.index_folder, silo, tuple(encoder.featurizers), run.silo_names)
@@ -313,7 +309,6 @@ def _created(index: Path, silo: str, modality: Modality, encoder: Encoder) -> St
 
 
 def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
-    """Open the index file of a modality, which is created if it does not exist."""
     path = index / f"{modality}.sqlite"
     if not path.exists():
         return _created(index, silo, modality, encoder)
@@ -332,7 +327,6 @@ def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Sto
 
 
 def _remove_from(store: Store, ids: Sequence[str]) -> None:
-    """Remove those of some items that an index file holds."""
     if len(ids):
         present = store.keys_of(ids) >= 0
         if present.any():

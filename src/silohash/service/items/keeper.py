@@ -61,14 +61,9 @@ Server: TypeAlias = "Callable[[Keeper], AbstractContextManager[object]]"
 
 @dataclass(frozen=True)
 class ItemState:
-    """Describe an item as the keeper knows it.
+    """Describe an item as the keeper knows it: whether searches can find it and, if not, the problem.
 
-    Attributes:
-        id: Id of the item.
-        indexed: Whether searches can find it.
-        modalities: The modalities of which the index holds a code of the item.
-        model_digest: Digest of the model that computed the codes; empty if it is not indexed.
-        problem: Why it is not indexed; empty if it is.
+    The index holds a code of each of its modalities, which the model with the digest computed.
     """
 
     id: str
@@ -222,7 +217,6 @@ class Keeper:
         return change
 
     def _build(self, successor: Successor) -> None:
-        """Build the index of a new model, again and again until it succeeds."""
         _lower_priority()
         while not self._stopped.is_set() and self._following is None and self._successor is successor:
             with _logged():
@@ -250,7 +244,6 @@ class Keeper:
         self._unsettled = True  # the folder may have changed since
 
     def _writers(self) -> tuple[Indexer, ...]:
-        """Return the indexers of all models, the present one first."""
         return (self._writer(), *(() if self._following is None else (self._following,)))
 
     def _writer(self) -> Indexer:
@@ -274,7 +267,6 @@ class Keeper:
         return False
 
     def _check_mounted(self) -> None:
-        """Check that items can be written to the folder."""
         if not self._is_mounted(self._writer()):
             raise MissingFile(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
 
@@ -363,5 +355,4 @@ def _lower_priority() -> None:
 
 
 def _logged() -> AbstractContextManager[None]:
-    """Log the error with which a block ends, so that the thread goes on."""
     return logged_errors("the items cannot be indexed", "indexing items failed", level=ERROR)

@@ -49,7 +49,6 @@ class Ledger:
     """Read and write the file. Several threads may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which is created if it does not exist."""
         self.path = path
         self._lock = threading.Lock()
         with explaining_database_errors(path):

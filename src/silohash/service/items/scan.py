@@ -65,11 +65,9 @@ _PICTURE = re.compile(rf"[0-9a-f]{{32}}-[0-9a-f]{{{SHORT_DIGITS}}}(\.\w+)?")
 
 
 class Record(BaseModel):
-    """The content of an item's file.
+    """The content of an item's file, with the name of the picture file beside it, if there is one.
 
-    Attributes:
-        picture: Name of its picture file in the same folder; empty without one.
-        deleted: Whether the item was removed. The file then hides an item of another origin with the same id.
+    The file of a deleted item hides an item of another origin with the same id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -222,11 +220,7 @@ class _Found(NamedTuple):
 
 
 class FolderScanner:
-    """Read an items folder. The metadata file is read again only if it has changed.
-
-    Attributes:
-        names: Ids of the other items, as of the last scan.
-    """
+    """Read an items folder. The metadata file is read again only if it has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -234,6 +228,7 @@ class FolderScanner:
         self._rows: _Rows | None = None
         self._known: dict[str, tuple[Signature, FolderItem]] = {}
         self.names: frozenset[str] = frozenset()
+        """Ids of the items that programs did not put there, as of the last scan."""
 
     def scan(self, now: float | None = None) -> Scan:
         """Return the content of the folder, as of some seconds since the epoch; None for the present time."""
@@ -295,7 +290,6 @@ class FolderScanner:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
-            """Note that a part of the folder could not be read."""
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 

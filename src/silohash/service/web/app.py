@@ -38,7 +38,6 @@ class _Static(StaticFiles):
     """Static files. Browsers may keep a file whose address contains its version."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file, or an error if it does not exist."""
         response = await super().get_response(path, scope)
         if scope["query_string"].startswith(b"v="):
             response.headers["cache-control"] = FOREVER
@@ -92,9 +91,7 @@ _REASONS = {
 """Sentences for the errors of the framework, by their phrases."""
 
 
-_HEALTH_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: answer for status, answer in responses().items() if status in (200, 400)
-}
+_HEALTH_RESPONSES: dict[int | str, dict[str, Any]] = {status: responses()[status] for status in (200, 400)}
 _NOT_READY: dict[str, Any] = {"model": ReadyDocument, "description": "No silo can be searched.", "headers": REQUEST_ID}
 _health_router = APIRouter(tags=["health"])
 

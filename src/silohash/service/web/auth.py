@@ -223,16 +223,13 @@ class Gate:
         kind, _, secret = credentials.partition(" ")
         if kind.lower() != "bearer":
             raise _unauthorized("The Authorization header is not of the form: Authorization: Bearer TOKEN.")
-        token = (
-            await self._in(self._reads, self.accounts.token, secret.strip()) if len(secret) <= LONGEST_FIELD else None
-        )
+        known = self.accounts.token
+        token = await self._in(self._reads, known, secret.strip()) if len(secret) <= LONGEST_FIELD else None
         if token is None:
             raise _unauthorized("The token is unknown or has expired. Ask for a new one.")
         needed = scope_of(request.url.path)
         if needed is None or needed not in token.scopes:
-            what = (
-                "A token does not open pages." if needed is None else f'The token does not have the scope "{needed}".'
-            )
+            what = f'The token does not have the scope "{needed}".' if needed else "A token does not open pages."
             raise HTTPException(403, f"{what} Use a token with the scopes that the request needs.")
         return token.account
 
@@ -247,7 +244,6 @@ class Gate:
         return account.name
 
     def _count(self, limit: RateLimit, key: str) -> None:
-        """Count a request."""
         wait = limit.wait_seconds(key)
         if wait:
             raise HTTPException(429, f"Too many requests. Wait {math.ceil(wait)} s.", _retry_after(wait))
@@ -266,7 +262,7 @@ class Gate:
         device = await self._in(self._reads, self.accounts.device, name, mark) if mark else ""
         refused, message, wait = await self._checked(name, password, address, device)
         if refused:
-            return _form(next, message, name, refused, _retry_after(wait) if wait else None)
+            return _form(next, message, name, refused, wait)
         # A session that someone else planted in the browser must not outlive the sign-in.
         session, mark = await self._in(self._writes, self._start, name, self._sent(request, COOKIE))
         answer = RedirectResponse(local_path(next), 303)
@@ -380,9 +376,7 @@ def _not_signed_in(request: Request) -> HTTPException:
     if scope_of(path) is not None:
         return _unauthorized("Sign in, or send a token: Authorization: Bearer TOKEN.")
     target = f"{path}?{request.url.query}" if request.url.query else path
-    return HTTPException(
-        303, "Sign in first.", {"Location": _sign_in_address(target if request.method == "GET" else "/")}
-    )
+    return HTTPException(303, "Sign in.", {"Location": _sign_in_address(target if request.method == "GET" else "/")})
 
 
 def _unauthorized(message: str) -> HTTPException:
@@ -397,8 +391,6 @@ def _retry_after(wait: float) -> dict[str, str]:
     return {"Retry-After": str(math.ceil(wait))}
 
 
-def _form(
-    target: str, message: str = "", name: str = "", status: int = 200, headers: dict[str, str] | None = None
-) -> HTMLResponse:
+def _form(target: str, message: str = "", name: str = "", status: int = 200, wait: float = 0.0) -> HTMLResponse:
     page = render("sign_in.html", target=local_path(target), message=message, name=name, action=SIGN_IN)
-    return HTMLResponse(page, status, headers)
+    return HTMLResponse(page, status, _retry_after(wait) if wait else None)

@@ -23,10 +23,7 @@ Answer: TypeAlias = Callable[[Request, int, str, str], Response]
 ERRORS: Mapping[int, tuple[str, str]] = {
     400: ("bad_request", "The request cannot be read, or it is for another host."),
     401: ("unauthorized", "The service has accounts, and the request has neither a session nor a valid token."),
-    403: (
-        "forbidden",
-        "The token or the account does not permit the request, or the request comes from a page of another site.",
-    ),
+    403: ("forbidden", "The token or account does not permit the request, or it comes from a page of another site."),
     404: ("not_found", "A named silo or item does not exist."),
     405: ("method_not_allowed", "The address does not take requests of this kind."),
     408: ("too_slow", "The body of the request arrives too slowly."),
@@ -78,11 +75,8 @@ def responses(*further: int) -> dict[int | str, dict[str, Any]]:
     """Return the description of the responses of a call, which can have errors of `ALWAYS` and of further statuses."""
     described: dict[int | str, dict[str, Any]] = {200: {"headers": REQUEST_ID}}
     for status in sorted({*ALWAYS, *further}):
-        described[status] = {
-            "model": ErrorDocument,
-            "description": ERRORS[status][1],
-            "headers": {**REQUEST_ID, **HEADERS.get(status, {})},
-        }
+        headers = {**REQUEST_ID, **HEADERS.get(status, {})}
+        described[status] = {"model": ErrorDocument, "description": ERRORS[status][1], "headers": headers}
     return described
 
 
@@ -114,7 +108,6 @@ def handle_errors(
     """
 
     async def explained(request: Request, error: Exception) -> Response:
-        """Answer with the sentence of the error, or with what is wrong with the request."""
         if isinstance(error, RequestValidationError):
             return answer(request, 422, message_of(error, request), "")
         if isinstance(error, HTTPException):

@@ -196,7 +196,6 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
 
 
 async def _kept(service: Service, name: str) -> Image.Image:
-    """Return the picture of a search."""
     kept = service.recent.get(name)
     if kept is None:
         raise NotFound(EXPIRED)

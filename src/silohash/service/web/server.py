@@ -8,7 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -138,7 +138,7 @@ def port_user(port: int, proc: Path = PROC) -> str | None:
     Returns None if the operating system does not tell, for example because the process is that of another user. Linux
     describes its processes in the folder ``proc``.
     """
-    try:
+    with suppress(OSError):  # a process can end between the listing of its folder and the reading of its name
         sockets = {f"socket:[{number}]" for number in _socket_numbers(port, proc)}
         if not sockets:
             return None
@@ -146,9 +146,6 @@ def port_user(port: int, proc: Path = PROC) -> str | None:
             if _holds(process, sockets):
                 name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
                 return f"{name} (process {process.name})"
-    # A process can end between the listing of its folder and the reading of its name.
-    except OSError:
-        pass
     return None
 
 
@@ -160,9 +157,6 @@ def _socket_numbers(port: int, proc: Path) -> set[str]:
 
 
 def _holds(process: Path, sockets: set[str]) -> bool:
-    """Return whether a process has one of some sockets open."""
-    try:
+    with suppress(OSError):  # the process has ended, or belongs to another user, whose files cannot be listed
         return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
-    # The process has ended, or belongs to another user, whose files cannot be listed.
-    except OSError:
-        return False
+    return False

@@ -64,18 +64,14 @@ def read_picture(content: bytes) -> Image.Image:
     if not content:
         raise UploadRefused("The picture file is empty. Choose another file.")
     if len(content) > MOST_BYTES:
-        raise UploadRefused(
-            f"The picture file has {len(content) / 1e6:,.1f} MB. Send at most {MOST_BYTES / 1e6:,.0f} MB.", 413
-        )
+        raise UploadRefused(f"The file has {len(content) / 1e6:,.1f} MB. Send at most {MOST_BYTES / 1e6:,.0f} MB.", 413)
     _check_header(content)
     _check_single_kind(content)
     with _DECODERS:
         try:
             return decode(content)
         except ValueError as error:
-            raise UploadRefused(
-                f"The picture is damaged and cannot be decoded ({error}). Choose another file."
-            ) from error
+            raise UploadRefused(f"The picture is damaged ({error}). Choose another file.") from error
 
 
 def read_drawing(content: bytes, archive: str) -> Image.Image:
@@ -112,9 +108,7 @@ def _check_header(content: bytes) -> None:
         ) from error
     except Exception as error:  # a decoder may fail in any way on a malformed header
         reason = str(error) or type(error).__name__
-        raise UploadRefused(
-            f"The file is not a picture that can be read: {reason}. Send a PNG or JPEG file.", 415
-        ) from error
+        raise UploadRefused(f"The file is not a picture that can be read: {reason}. Send PNG or JPEG.", 415) from error
 
 
 def _check_single_kind(content: bytes) -> None:
@@ -125,16 +119,12 @@ def _check_single_kind(content: bytes) -> None:
     lowered = content.lower()
     other = b"%pdf-" in lowered[:_PDF_WITHIN] or any(mark in lowered for mark in _MARKUP)
     if other or zipfile.is_zipfile(io.BytesIO(content)):
-        raise UploadRefused(
-            "The file is a picture and also a file of another kind. Save the picture again as PNG or JPEG."
-        )
+        raise UploadRefused("The file is a picture and also of another kind. Save the picture again as PNG or JPEG.")
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > MOST_SCANS:
         raise UploadRefused(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
     layout = next((read(content) for start, read in _LAYOUTS.items() if content.startswith(start)), None)
     if layout is not None and layout.frames > MOST_FRAMES:
-        raise UploadRefused(
-            f"The picture has {layout.frames:,} frames. Send a single frame, or at most {MOST_FRAMES:,}.", 413
-        )
+        raise UploadRefused(f"The picture has {layout.frames:,} frames. Send at most {MOST_FRAMES:,}.", 413)
     if layout is not None and content[layout.end :].strip(b"\0"):
         raise UploadRefused(
             f"The file has {len(content) - layout.end:,} bytes after the picture. Save the picture again as PNG or JPEG."

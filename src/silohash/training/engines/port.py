@@ -26,11 +26,9 @@ class SiloTask:
         kind: ``describe`` to describe the silo's items before the first round and ``prepare`` to load them, both only for
             silos that hold their own data; ``weigh`` to return the silo's weights without training, ``train`` to train
             for one round, ``finish`` to end a round once the statistics are merged, ``merge`` to decrypt sums over silos and
-            compute what the server would, ``validate`` to score the model that
-            the silo would deploy on its validation queries, ``calibrate`` to count their hits and codes, or ``deploy`` to
-            return that model.
+            compute what the server would, ``validate`` to score the model that the silo would deploy on its validation
+            queries, ``calibrate`` to count their hits and codes, or ``deploy`` to return that model.
         silo: Index of the silo, starting at 0.
-        broadcast: The server's message.
         kept: Arrays that the silo stored in its last round.
         best: Arrays that the silo stored in the best round so far, which a silo with a disk of its own must not remove.
     """
@@ -50,12 +48,9 @@ class SiloResult:
     of a ``validate`` task holds the scalar ``score`` and the count ``queries``.
 
     Attributes:
-        silo: Index of the silo, starting at 0.
-        update: The message to the server.
         kept: Arrays that the silo stores for its next round.
         loss: Mean loss of the last epoch; NaN for a task without training.
         terms: Mean of each loss term in the last epoch, before weighting.
-        seconds: Duration of the task in seconds.
         warnings: Warnings about the training, as sentences.
     """
 
@@ -120,9 +115,7 @@ class Engine:
 
         A result is valid until the next one is requested, because its arrays may share the memory of a model.
 
-        Args:
-            tasks: At most one task per silo.
-            limits: How long to wait for the answers. Engines on this machine wait for all of them.
+        There is at most one task per silo. Engines on this machine wait for all answers, whatever the limits.
 
         Raises:
             UserError: If fewer silos than the quorum answer, or the user must correct something.

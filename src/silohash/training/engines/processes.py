@@ -46,7 +46,6 @@ class ProcessPool:
 
     Args:
         command: The command line of a child, which calls `serve`.
-        size: Number of processes.
         environment: Variables to set over those of this process.
         renew_after: Number of requests after which a process is replaced; None for no limit.
         grace_seconds: How long a process may take to stop after its input has ended, before it is killed.
@@ -88,7 +87,8 @@ class ProcessPool:
                 child = self._start()
             return work(child.exchange)
         finally:
-            if child is not None and not child.is_usable(self.renew_after):
+            worn = child is not None and self.renew_after is not None and child.count >= self.renew_after
+            if child is not None and (worn or child.process.poll() is not None):
                 self._discard(child)
                 child = None
             self._free.put(child)
@@ -152,10 +152,6 @@ class _Child:
         except (OSError, EOFError, ValueError) as error:  # ValueError: `close` has closed the pipe
             self.stop(self.grace_seconds)
             raise ProcessEndedError(self.process.returncode) from error
-
-    def is_usable(self, renew_after: int | None) -> bool:
-        """Return whether the process can take another request."""
-        return self.process.poll() is None and (renew_after is None or self.count < renew_after)
 
     def end_input(self) -> None:
         """Ask the process to stop."""

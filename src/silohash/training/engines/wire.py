@@ -14,16 +14,13 @@ from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask
 BEST = "best round/"
 """Prefix of the names of what a silo stored in the best round."""
 
-COUNTED: Mapping[TaskKind, tuple[str, ...]] = {
-    "describe": ("training", "validation"),
-    "train": ("items",),
-    "finish": ("items",),
-    "validate": ("queries",),
+NEEDED: Mapping[TaskKind, Mapping[str, tuple[str, ...]]] = {
+    "describe": {"counts": ("training", "validation")},
+    "train": {"counts": ("items",)},
+    "finish": {"counts": ("items",)},
+    "validate": {"counts": ("queries",), "scalars": ("score", "chance")},
 }
-"""Counts without which the answer to a task cannot be used."""
-
-SCORED: Mapping[TaskKind, tuple[str, ...]] = {"validate": ("score", "chance")}
-"""Numbers without which the answer to a task cannot be used."""
+"""Numbers without which the answer to a task cannot be used, by section of the message."""
 
 TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
 
@@ -110,8 +107,7 @@ def decode_answer(task: SiloTask, name: str, content: bytes) -> Answer:
         return Absence(task.silo, "sent a damaged message")
     if answered != (task.silo, task.broadcast.round, name):
         return Absence(task.silo, f"answered another task (silo {result.silo}, round {message.round})")
-    needed = {"counts": COUNTED.get(task.kind, ()), "scalars": SCORED.get(task.kind, ())}
-    for section, keys in needed.items():
+    for section, keys in NEEDED.get(task.kind, {}).items():
         if missing := [key for key in keys if key not in getattr(message, section)]:
             return Absence(task.silo, f"left out {missing[0]} in its {section}")
     return result

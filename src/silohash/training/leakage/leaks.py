@@ -154,9 +154,7 @@ class Attacker:
         if self.kept:
             return ""
         if self.run.config.exchange.encryption:
-            return (
-                f"{self.run.name}: the updates were encrypted. The server cannot read them, so they were not attacked."
-            )
+            return f"{self.run.name}: the server cannot read the encrypted updates, so they were not attacked."
         if self.received.kept:
             return f"{self.run.name}: silos do not send models, so their updates were not attacked."
         return (
@@ -168,8 +166,6 @@ class Attacker:
         """Return the numbers of the silos that are attacked: those with enough training items, at most some."""
         sizes = [train for _, train, _ in self.worker.prepared.silos]
         return [number for number, size in enumerate(sizes) if size >= FEWEST_OF_A_LABEL][:MOST_SILOS]
-
-    # Label shares
 
     def label_shares(self, silos: Sequence[int]) -> Values:
         """Return which share of each silo's training items has each label, ``(J, C)``."""
@@ -187,11 +183,11 @@ class Attacker:
         shares = self.label_shares(silos)
         private = resolved.config.exchange.privacy is not None
         sent = np.zeros_like(shares) if private else shares
-        yield from _label_leak("label shares of a silo", "counts of labels before the first round", sent, shares)
+        yield from _label_leak("counts of labels before the first round", sent, shares)
         counts = [self._class_counts(update) for silo, update in self.received.updates() if silo in silos]
         if self.received.kept and counts and all(found is not None for found in counts):
             given = np.stack([found for found in counts if found is not None])
-            yield from _label_leak("label shares of a silo", "class statistics of the last round", given, shares)
+            yield from _label_leak("class statistics of the last round", given, shares)
 
     def _class_counts(self, update: Message) -> Values | None:
         """Return the class counts of an update divided by its number of items, ``(C,)``; None if it has none."""
@@ -201,8 +197,6 @@ class Attacker:
                 if mean.by_row:
                     return counts.astype(np.float64) / max(1, update.counts["items"])
         return None
-
-    # Updates
 
     def of_updates(self) -> Iterator[Leak]:
         """Yield how well the updates of the last round tell members and label shares."""
@@ -225,7 +219,7 @@ class Attacker:
             rows = self.some(self.outside, MOST_ITEMS, "outside")
             guessed = np.stack([_means_by_label(calibrated(fits, own), labels[rows]) for own in range(len(models))])
             shares = self.label_shares(list(updates))
-            yield from _label_leak("label shares of a silo", "updates of the last round", guessed, shares)
+            yield from _label_leak("updates of the last round", guessed, shares)
 
     def _membership(self, members: SiloData, inside: Values, outside: SiloData, beyond: Values) -> Estimate:
         """Return how well scores separate members from other items with the same labels.
@@ -259,8 +253,6 @@ class Attacker:
             like, image=values.get("image"), text=values.get("text"), labels=labels, has_image=there & ("image" in values),
             has_text=there & ("text" in values), coarse_labels=None, pictures=None,
         )  # fmt: skip
-
-    # Codes
 
     def of_codes(self) -> Iterator[Leak]:
         """Yield how well the codes of items tell members, labels and vectors. The global model computes the codes."""
@@ -312,12 +304,12 @@ def _means_by_label(scores: Values, labels: npt.NDArray[np.generic]) -> Values:
     return np.where((count >= FEWEST_OF_A_LABEL) & (others >= FEWEST_OF_A_LABEL), means, 0.0)
 
 
-def _label_leak(attack: str, seen: str, guessed: Values, shares: Values) -> Iterator[Leak]:
+def _label_leak(seen: str, guessed: Values, shares: Values) -> Iterator[Leak]:
     """Yield how well guesses ``(J, C)`` tell which silos have a larger share of a label than the median silo."""
     above, guess = (values - np.median(values, axis=0) for values in (shares, guessed))
     more, less = guess[above > 0], guess[above < 0]
     if len(more) and len(less):
-        yield leak(attack, seen, area_under_curve(more, less))
+        yield leak("label shares of a silo", seen, area_under_curve(more, less))
 
 
 def _areas_by_label(guesses: Values, labels: Values) -> Iterator[Estimate]:

@@ -81,9 +81,7 @@ class Budget:
         """Return epsilon after the counted rounds; the largest of all silos."""
         delta = self.settings.delta
         if self.settings.unit == "record":
-            epsilon = server = max(
-                self._of_items(items, int(rounds)) for items, rounds in zip(self.items, asked, strict=True)
-            )
+            epsilon = server = max(map(self._of_items, self.items, asked.tolist()))
         else:
             epsilon = self._of_silos(multipliers)
             single = self.settings.noise_multiplier / math.sqrt(self.drawn - 1) / 2.0

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor, nn
 
 from silohash.base import seeds
@@ -98,7 +99,7 @@ class PrivateRound:
         """Whether the gradients of items are limited and noisy."""
         return self.settings.unit == "record"
 
-    def generator(self, purpose: str) -> np.random.Generator:
+    def generator(self, purpose: str) -> Generator:
         """Return a generator that nobody else can predict."""
         return seeds.secret_generator(self.key.tobytes(), f"{purpose}/{self.place}", round=self.round)
 
@@ -132,7 +133,7 @@ class PrivateRound:
 
 
 def private_change(
-    update: Message, origin: ReadArrays, *, clip_norm: float, deviation: float, generator: np.random.Generator
+    update: Message, origin: ReadArrays, *, clip_norm: float, deviation: float, generator: Generator
 ) -> Message:
     """Return an update of parameters whose change from an origin is limited and noisy, and whose weights are all 1."""
     change = {name: np.asarray(array, np.float64) - origin[name] for name, array in update.params.items()}
@@ -161,12 +162,7 @@ def item_share(message: Message, means: Sequence[SharedMean], max_labels: int) -
 
 
 def private_statistics(
-    update: Message,
-    means: Sequence[SharedMean],
-    *,
-    max_labels: int,
-    noise_multiplier: float,
-    generator: np.random.Generator,
+    update: Message, means: Sequence[SharedMean], *, max_labels: int, noise_multiplier: float, generator: Generator
 ) -> Message:
     """Return an update with noisy class sums and counts, and weights of 1.
 
@@ -217,7 +213,7 @@ def clipped(arrays: ReadArrays, limit: float) -> Arrays:
     return {name: array.astype(np.float64) * factor for name, array in arrays.items()}
 
 
-def noised(arrays: ReadArrays, deviation: float, generator: np.random.Generator) -> Arrays:
+def noised(arrays: ReadArrays, deviation: float, generator: Generator) -> Arrays:
     """Return float64 arrays with independent Gaussian noise on every value, drawn in the order of the arrays."""
     return {name: array + generator.normal(scale=deviation, size=array.shape) for name, array in arrays.items()}
 
@@ -234,7 +230,7 @@ class PrivateSteps:
     settings: PrivacyConfig
     expected: float
 
-    def set_gradients(self, rows: Tensor, generator: np.random.Generator) -> None:
+    def set_gradients(self, rows: Tensor, generator: Generator) -> None:
         """Set the gradients of all trained parameters to the noisy mean of the clipped gradients of items, rows ``(B,)``."""
         sums = self._clipped(rows.to(self.context.data.has_image.device)) if len(rows) else {}
         deviation = self.settings.noise_multiplier * self.settings.clip_norm
@@ -270,7 +266,6 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
     """Return the outputs of a step's modalities for a single item."""
 
     def cut(part: Mapping[Modality, Tensor]) -> dict[Modality, Tensor]:
-        """Return the row of the item, for the modalities of the step."""
         return {m: values[place : place + 1] for m, values in part.items() if m in step.modalities}
 
     return replace(
@@ -366,7 +361,6 @@ class RecordGradients:
         passes = Passes()
 
         def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            """Keep one use of a layer."""
             assert isinstance(layer, nn.Linear)  # noqa: S101  hooked below
             if output.requires_grad:
                 passes.uses.append((layer, inputs[0].detach(), output))

@@ -67,9 +67,7 @@ def command_of(kit: Path) -> list[str]:
         name = read_site_settings(kit / LOCAL / SITE_FILE).silo
         module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
     else:
-        raise NotAKit(
-            f"{kit} is not the kit of a server or of a silo that {ENGINE}. Make kits with: silohash federation kits"
-        )
+        raise NotAKit(f"{kit} is not the kit of a server or of a silo that {ENGINE}. Run: silohash federation kits")
     return [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
         "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
@@ -120,9 +118,7 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
                 stopped.set()
             _end(process, group.pid)
         if not stopped.is_set():
-            notify(
-                f"The process ended with exit status {process.returncode}. It is started again. The reason is in {logs}."
-            )
+            notify(f"The process ended (exit status {process.returncode}) and starts again. The reason is in {logs}.")
             stopped.wait(RESTART_SECONDS)
 
 
@@ -147,7 +143,6 @@ def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
 
 
 def _tell(findings: Iterable[Finding], notify: Notify) -> None:
-    """Report what is wrong with certificates, or soon will be."""
     for finding in findings:
         if not finding.good:
             notify(f"{finding.subject}: {finding.text}")
@@ -164,7 +159,6 @@ def _check_server(kit: Path, notify: Notify, stopped: threading.Event) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], group: int) -> None:
-    """End a process and everything in its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(group, number)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +38,7 @@ from silohash.run.config.objections import objections_to_silos
 from silohash.run.config.sections import RunConfig
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
-from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
+from silohash.training.prepared import Networks, Prepared, model_spec, prepare, training_silos
 from silohash.training.updates.bounds import Announced, capped
 
 LABEL_SUMS = ("label_counts", "label_items")
@@ -100,9 +99,7 @@ def check_separable(resolved: ResolvedConfig) -> None:
             "machines. Choose another federated method."
         )
     if resolved.local.traits.coarse_column:
-        raise NotSupported(
-            "local.coarse_column is not supported where silos are on different machines. Choose another local method."
-        )
+        raise NotSupported("local.coarse_column is not supported across machines. Choose another local method.")
 
 
 def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int) -> Partition:
@@ -171,7 +168,6 @@ class Plan:
     """The agreement of a run.
 
     Attributes:
-        featurizers: The fitted featurizer of each modality.
         labels: Names of the labels, those of all silos, in alphabetical order. Names that silos typed differently are one
             (`silohash.base.names`).
         sums: The sums of `silohash.methods.local.label_counts.label_sums` over all silos; empty without labels.
@@ -185,7 +181,7 @@ class Plan:
     labels: tuple[str, ...]
     sums: Arrays
     sizes: list[tuple[str, int, int]]
-    networks: Mapping[Modality, Mapping[str, Any]] = field(default_factory=dict)
+    networks: Networks = field(default_factory=dict)
     published: Arrays = field(default_factory=dict)
     announced: Sequence[Announced] = ()
 
@@ -214,8 +210,8 @@ class Plan:
     def with_networks(self, resolved: ResolvedConfig) -> Plan:
         """Return the plan with the published networks of a config, if it has any, from their files on this machine."""
         towers = model_spec(self.featurizers, resolved, len(self.labels), {}).networks
-        published = published_weights(towers) if towers else {}
-        return replace(self, networks={m: tower.settings for m, tower in towers.items()}, published=published)
+        settings = {modality: tower.settings for modality, tower in towers.items()}
+        return replace(self, networks=settings, published=published_weights(towers))
 
     def encode(self) -> Message:
         """Return the plan as a message."""

@@ -68,7 +68,6 @@ class Site:
     """Carry out the tasks of one silo with its own data.
 
     Attributes:
-        settings: The settings of the silo.
         workers: The worker of each run that this process has trained, by the name of the run. Only the last is kept.
         secrets: The secret of that run's noise, among the arrays that the silo keeps; empty if it has none.
     """
@@ -88,9 +87,8 @@ class Site:
             for name in (ANNOUNCED, PLAN):
                 (folder / name).unlink(missing_ok=True)
             announced = Announced.of(task, self.settings)
-            message = described(
-                archive_of(announced.resolved.config.data), announced.resolved, task.silo, announced.silos
-            )
+            archive = archive_of(announced.resolved.config.data)
+            message = described(archive, announced.resolved, task.silo, announced.silos)
             self.workers.clear()
             write_bytes(folder / ANNOUNCED, task.broadcast.encode())
             return SiloResult(task.silo, message)
@@ -106,9 +104,7 @@ class Site:
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
             self._store_model(run, self.workers[run].chain.received(task), result.update)
-            return SiloResult(
-                task.silo, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round)
-            )
+            return SiloResult(task.silo, Message("deployed", self.settings.silo, task.broadcast.round))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
 
@@ -165,9 +161,7 @@ class Announced:
             raise SilosDiffer(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
         tables = tomllib.loads(task.broadcast.notes["config"])
         if not settings.downloads and (place := _download(tables)):
-            raise NotPermitted(
-                f"The run asks for a download ({place}), which this silo does not permit. Set downloads = true in its file."
-            )
+            raise NotPermitted(f"This silo does not permit downloads ({place}). Set downloads = true in its file.")
         if not settings.files and (place := _file(tables)):
             raise NotPermitted(
                 f"The run asks for a file of this silo ({place}), which the silo does not permit. Set files = true in its "
@@ -306,7 +300,6 @@ def _prepare() -> Callable[[bytes], bytes]:
     site = Site(read_site_settings(Path(sys.argv[1])))
 
     def answer(request: bytes) -> bytes:
-        """Return the result of a task, or a message that describes why it failed."""
         try:
             message = Message.decode(request)
             return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))

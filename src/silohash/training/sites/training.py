@@ -114,8 +114,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(range(len(silos))))
     descriptions = []
     for answer in answers:
-        reason = unusable(answer.update)
-        if reason is None:
+        if (reason := unusable(answer.update)) is None:
             descriptions.append(answer.update)
         else:
             asked.absent[answer.silo] = f"sent a description that cannot be used ({reason})"
@@ -138,7 +137,6 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
 
 
 def _merged(descriptions: Sequence[Message], silos: Sequence[str], notify: Notify) -> Plan:
-    """Return the plan of a run that begins, after naming labels of the silos that look similar."""
     plan = Plan.merged(descriptions, silos)
     if near := describe_near("labels of the silos", plan.labels):
         notify(near)

@@ -24,12 +24,9 @@ from silohash.training.updates.chain import Link
 
 @dataclass(frozen=True)
 class Announced:
-    """What a silo announced before its first round.
+    """What a silo announced before its first round: its numbers of training items and of validation items.
 
-    Attributes:
-        training: Number of training items.
-        validation: Number of items held back for validation.
-        labels: Number of training items per label, ``(C,)`` int64; None if the silo did not count labels.
+    ``labels`` holds the number of training items per label, ``(C,)`` int64; None if the silo did not count them.
     """
 
     training: int = 0
@@ -61,7 +58,6 @@ class Bounds(Link):
 
     @override
     def objection(self, update: Message) -> str | None:
-        """Object to counts, weights and class counts beyond what the silo announced."""
         if not self.announced:
             return None
         own = self.announced[update.silo]
@@ -84,7 +80,6 @@ class Bounds(Link):
 
     @override
     def compares(self) -> bool:
-        """Return whether there is a limit on the length."""
         return self.norm_limit > 0
 
     @override

@@ -31,6 +31,9 @@ from silohash.training.privacy.budget import KEY
 CarryOut: TypeAlias = Callable[..., SiloResult]
 """A function that carries out a task at a silo."""
 
+Released: TypeAlias = tuple[Arrays, PrivacyRecord | None]
+"""What to store about the data that the silos have released, and the record of it."""
+
 
 class DamagedUpdateError(ValueError):
     """An update cannot be restored. The message follows the name of the silo."""
@@ -92,13 +95,8 @@ class Link:
         """
         return list(messages), {}
 
-    def released(
-        self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]
-    ) -> tuple[Arrays, PrivacyRecord | None]:
-        """Server: return what to store about the data that the silos have released, and the record of it.
-
-        It is given the private arrays before the round, and the silos that were asked and those whose updates were used.
-        """
+    def released(self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]) -> Released:
+        """Server: return what silos released, from the private arrays before the round, and the silos asked and used."""
         return {}, None
 
     def traffic(self) -> tuple[int, int]:
@@ -217,7 +215,6 @@ class Screening(Link):
 
     @override
     def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
-        """Apply the rule to updates, and its protection to statistics."""
         if current is None:
             return self.federated.aggregation.protection(messages, rejected)
         return self.federated.aggregation.screened(current, messages, rejected)

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import Arrays, ReadArrays
-from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod, ServerState, entries_under
 from silohash.methods.message import Message
 from silohash.models.towers import hash_layers
 from silohash.run.config.sections import CompressionConfig
@@ -45,11 +45,7 @@ Parts: TypeAlias = Mapping[str, np.ndarray]
 
 
 class Codec(Protocol):
-    """A way of compressing a parameter.
-
-    Attributes:
-        feedback: Whether the silo adds what is left out to its next update.
-    """
+    """A way of compressing a parameter. With feedback, the silo adds what is left out to its next update."""
 
     feedback: ClassVar[bool]
 
@@ -100,11 +96,7 @@ class Int8:
 
 @dataclass(frozen=True)
 class TopK:
-    """The values that differ most from the reference. The others are taken to be unchanged.
-
-    Attributes:
-        share: Share of the values of each parameter that are sent, rounded up. At 1 nothing is left out.
-    """
+    """A share of the values, rounded up: those that differ most from the reference. The others count as unchanged."""
 
     share: float
     feedback: ClassVar[bool] = True
@@ -215,12 +207,7 @@ def reference(federated: FederatedMethod, received: Message) -> Arrays:
 
 @dataclass(frozen=True)
 class Compression(Link):
-    """The compression of a run.
-
-    Attributes:
-        codec: The way of compressing; None if silos send those that they send as they are.
-        hash_layers_only: Whether only the hash layers are trained and sent.
-    """
+    """The compression of a run: by a codec, or by training and sending the hash layers only, as they are."""
 
     codec: Codec | None
     hash_layers_only: bool
@@ -254,12 +241,9 @@ class Compression(Link):
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
         """Compress the parameters of an update, and keep what is left out for the next one."""
-        start = f"{RESIDUAL}/"
-        own = [name for name in task.kept if name.startswith(start)]
-        method = task
-        if own:
-            method = replace(task, kept={name: task.kept[name] for name in task.kept if name not in own})
-        result = carry_out(method)
+        residual = entries_under(RESIDUAL, task.kept)
+        others = {name: array for name, array in task.kept.items() if not name.startswith(f"{RESIDUAL}/")}
+        result = carry_out(replace(task, kept=others))
         if task.kind not in ("train", "finish"):
             return result
         update = result.update
@@ -268,13 +252,11 @@ class Compression(Link):
             return replace(result, update=replace(update, params={name: update.params[name] for name in sent}))
         if self.codec is None:
             return result
-        residual: Arrays = {name.removeprefix(start): task.kept[name] for name in own}
         if update.kind == "update":  # statistics are not compressed
             update, residual = compressed(update, reference(self.federated, task.broadcast), residual, self.codec)
-        kept = {**result.kept, **{start + name: array for name, array in residual.items()}}
+        kept = {**result.kept, **{f"{RESIDUAL}/{name}": array for name, array in residual.items()}}
         return replace(result, update=update, kept=kept)
 
     @override
     def restored(self, update: Message, reference: Callable[[], ReadArrays]) -> Message:
-        """Restore the parameters of an update."""
         return update if self.codec is None or not update.compressed else restored(update, reference(), self.codec)

@@ -126,10 +126,7 @@ class EncryptedSum:
 
 def packed(blocks: Sequence[bytes]) -> Arrays:
     """Return ciphertexts as arrays of a message."""
-    return {
-        "data": np.frombuffer(b"".join(blocks), np.uint8),
-        "lengths": np.array([len(block) for block in blocks], np.int64),
-    }
+    return {"data": np.frombuffer(b"".join(blocks), np.uint8), "lengths": np.array([*map(len, blocks)], np.int64)}
 
 
 def read_blocks(context: Any, vector: ReadArrays, count: int) -> list[Any]:  # noqa: ANN401
@@ -164,9 +161,7 @@ def sizes_of_blocks(count: int) -> list[int]:
 class SiloKey:
     """The secret that all silos of a federation share, and that the server must not have.
 
-    Attributes:
-        contexts: Serialized context with its secret key, by name of the scheme.
-        seal: Key of the cipher for what is computed from sums, 32 bytes.
+    It holds a serialized context with a secret key per scheme, and 32 bytes that seal what is computed from sums.
     """
 
     contexts: Mapping[str, bytes] = field(repr=False)

@@ -8,15 +8,14 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from silohash.base.types import Arrays, ReadArrays
+from silohash.base.types import ReadArrays
 from silohash.methods.federated.base import ServerState
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.config.sections import PrivacyConfig
-from silohash.run.events import PrivacyRecord
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY, Budget
 from silohash.training.privacy.training import PrivateRound, new_key, public_weights
-from silohash.training.updates.chain import CarryOut, Link
+from silohash.training.updates.chain import CarryOut, Link, Released
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,7 @@ class Noise(Link):
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
         """Make an update private and its weights public. The secret of the noise stays in the silo."""
-        plain = task
-        if KEY in task.kept:
-            plain = replace(task, kept={name: task.kept[name] for name in task.kept if name != KEY})
+        plain = replace(task, kept={name: array for name, array in task.kept.items() if name != KEY})
         if task.kind == "weigh":
             result = carry_out(plain)
             weights = public_weights(result.update, unit=self.settings.unit)
@@ -56,8 +53,5 @@ class Noise(Link):
         return replace(server, private={**server.private, KEY: new_key(None)})
 
     @override
-    def released(
-        self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]
-    ) -> tuple[Arrays, PrivacyRecord | None]:
-        """Count what the round has released."""
+    def released(self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]) -> Released:
         return self.budget.spent(before, asked=asked, used=used)

@@ -74,10 +74,7 @@ def layout_of(arrays: ReadArrays) -> str:
 def read_layout(text: str) -> Layout:
     """Return the layout that `layout_of` wrote; raise `DamagedUpdateError` if it is damaged."""
     try:
-        return [
-            (str(name), tuple(int(size) for size in shape), str(np.dtype(kind)))
-            for name, shape, kind in json.loads(text)
-        ]
+        return [(str(name), tuple(map(int, shape)), str(np.dtype(kind))) for name, shape, kind in json.loads(text)]
     except (ValueError, TypeError) as error:
         raise DamagedUpdateError(f"the layout of its encrypted values is damaged ({error})") from error
 
@@ -192,9 +189,7 @@ class SealedMethod(FederatedMethod):
                 if wanted in answer.update.encrypted:
                     return answer.update
                 reason = f"silo {silo} did not send the {wanted}"
-        raise TooFewSilos(
-            f"No silo could decrypt the sums of the round ({reason}). Start the silos, then resume the run."
-        )
+        raise TooFewSilos(f"No silo could decrypt the sums ({reason}). Start the silos, then resume the run.")
 
     def traffic(self) -> tuple[int, int]:
         """Return the bytes that silos sent and received since the last call."""
@@ -223,7 +218,6 @@ class Encryption(Link):
 
     @override
     def prepare(self, model: nn.Module) -> None:
-        """Note the buffers of the model."""
         self.buffers = buffers_of(model)
 
     @override
@@ -249,7 +243,6 @@ class Encryption(Link):
 
     @override
     def received(self, task: SiloTask) -> SiloTask:
-        """Open the server's state, and make the federated method's broadcast from it."""
         return self._received(task, self._server(task.broadcast))
 
     def _received(self, task: SiloTask, server: ServerState) -> SiloTask:
@@ -344,13 +337,11 @@ class Encryption(Link):
 
     @override
     def method(self, federated: FederatedMethod, engine: Engine, limits: Limits) -> FederatedMethod:
-        """Return the method as a server without the key can compute it."""
         self.sealed = SealedMethod(federated, engine, len(self.names), limits)
         return self.sealed
 
     @override
     def objection(self, update: Message) -> str | None:
-        """Object to an update that is not encrypted as those of the run, or that its silo has refused."""
         if REFUSED in update.notes:
             return update.notes[REFUSED]
         try:
@@ -362,17 +353,14 @@ class Encryption(Link):
 
     @override
     def collection(self) -> EncryptedTotals:
-        """Add up what cannot be read."""
         return EncryptedTotals()
 
     @override
     def merged(self, server: ServerState, messages: Sequence[Message]) -> Arrays | None:
-        """Ask a silo to merge the statistics."""
         return None if self.sealed is None else self.sealed.merged(server, messages)
 
     @override
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes of what silos were asked to compute."""
         return (0, 0) if self.sealed is None else self.sealed.traffic()
 
 
@@ -422,9 +410,7 @@ def state_of(server: ServerState) -> ReadArrays:
 
 def state_bytes(server: ServerState) -> bytes:
     """Return a state of the server as bytes."""
-    return Message(
-        kind="server", sender="server", round=0, params=server.params, extras=server.extras, state=server.private
-    ).encode()
+    return Message("server", "server", 0, params=server.params, extras=server.extras, state=server.private).encode()
 
 
 def state_from(content: bytes) -> ServerState:

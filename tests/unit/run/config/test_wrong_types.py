@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from silohash.base.errors import UserError
 from silohash.run.config.load import load_config
 from silohash.run.config.sections import RunConfig
-from silohash.run.config.wrong_types import LONGEST_VALUE, TABLES, missing, shown, toml_line, wrong_type
+from silohash.run.config.wrong_types import LONGEST_VALUE, TABLES, missing, shown, wrong_type
 
 SECTIONS = {
     name: field.annotation
@@ -141,4 +141,3 @@ def test_values_are_shown_as_toml() -> None:
         "true", '"a"', "1.5", "[1]", "{}", "None",
     ]  # fmt: skip
     assert shown("a" * LONGEST_VALUE) == f'"{"a" * (LONGEST_VALUE - 1)}…'
-    assert toml_line("a", [1]) == "a = [1]"

@@ -88,7 +88,7 @@ def test_process_that_dies_is_started_again(
     logs = f"{kits / 'north' / 'log.txt'} and {kits / 'north' / 'errors.txt'}"
     assert said == [
         f"north runs. Its log is in {logs}.",
-        *[f"The process ended with exit status 7. It is started again. The reason is in {logs}."] * 3,
+        *[f"The process ended (exit status 7) and starts again. The reason is in {logs}."] * 3,
     ]
     assert capfd.readouterr() == ("", "")
     assert (kits / "north" / "errors.txt").read_text() == "7 900\n" * 3

@@ -130,7 +130,6 @@ class FlareEngine(Engine):
         return sent
 
     def _answer(self, sent: _Sent, until: float, seconds: float) -> Answer:
-        """Wait for the answer to a task, at most until a time."""
         silo, left = sent.task.silo, True
         while left and not sent.arrived.wait(POLL_SECONDS):
             if self.abort.triggered:

@@ -271,8 +271,6 @@ class Followed:
     Attributes:
         notify: Called once with each line for whoever started the run.
         next_round: Number of the first round that they have not received.
-        noted: The lines that were passed on.
-        records: The records that were passed on.
         away: The silos that do not take part in the present job, or are not waited for, according to the last round.
         heard: Time of the last sign of life of each silo that is away, when this was noticed.
         invited: How many jobs in a row were ended to take in a silo, which has not taken part since.

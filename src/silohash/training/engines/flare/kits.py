@@ -42,9 +42,7 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     """
     check_new_folder(folder)
     if taken := {SERVER, LEADER, AUTHORITY_FOLDER, HUB} & {silo.casefold() for silo in silos}:
-        raise InvalidName(
-            f'A silo cannot have the name "{taken.pop()}", which another member or folder has. Choose another name.'
-        )
+        raise InvalidName(f'A silo cannot be named "{taken.pop()}" like another member or folder. Choose another name.')
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
         try:
             project = _project(silos, training)
@@ -106,8 +104,6 @@ def _restrict(kit: Path, classes: Sequence[str]) -> None:
         resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]
     write_json(local / "resources.json", resources)
     rights = json.loads((local / "authorization.json.default").read_text(encoding="utf-8"))
-    rights["permissions"]["lead"]["byoc"] = "none"
-    rights["permissions"]["lead"]["shell_commands"] = "none"
-    rights["permissions"]["lead"]["get_job_log"] = "n:submitter"
+    rights["permissions"]["lead"] |= {"byoc": "none", "shell_commands": "none", "get_job_log": "n:submitter"}
     rights["permissions"]["project_admin"] = {"view": "any"}
     write_json(local / "authorization.json", rights)
