@@ -69,6 +69,11 @@ def parsed_text(typed: str) -> tuple[str, tuple[str, ...]]:
     return " ".join(rest.split()) if excluded else rest, tuple(excluded)
 
 
+def compared_text(own: str | None, sent: str | None, *, accepted: bool) -> str | None:
+    """Return the text whose words a silo compares: that of this process, or that of another machine if it is accepted."""
+    return sent if accepted and own is None else own
+
+
 @dataclass(frozen=True, eq=False)
 class Composed:
     """A picture and a text as one query.

@@ -20,7 +20,7 @@ from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search import browse, nearest
-from silohash.search.composed import parsed_text
+from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.ledger import Ledger
@@ -361,7 +361,7 @@ class SiloNode:
     def _search(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
         query = self._without_ignored(query)
         k, most = min(query.reach, self.policy.max_results), self.policy.max_results
-        text = query.typed(accepted=self.policy.accept_query_words) or ""
+        text = compared_text(query.own_text, query.text, accepted=self.policy.accept_query_words) or ""
         passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
         # A limited answer is filtered when it is found, because filters would bring other items within reach.
         before, after = (passing, None) if self._outputs else (None, passing)
