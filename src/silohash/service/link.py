@@ -118,6 +118,7 @@ class Link:
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
+            """Make `_keep` connect with a new client."""
             closed.set()
 
         await client.connect(

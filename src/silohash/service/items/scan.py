@@ -289,6 +289,7 @@ class FolderScanner:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
+            """Note that a part of the folder could not be read."""
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 

@@ -56,6 +56,7 @@ def _guarded_app(token: str) -> FastAPI:
     """Return an application without routes that checks the token and the size of requests and explains errors."""
 
     async def check_token(request: Request) -> str:
+        """Refuse a request without the token."""
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(sent.encode(), token.encode()):
             raise HTTPException(401, "Send the token of this silo: Authorization: Bearer TOKEN", BEARER)

@@ -265,6 +265,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
     """Return the outputs of a step's modalities for a single item."""
 
     def cut(part: Mapping[Modality, Tensor]) -> dict[Modality, Tensor]:
+        """Return the row of the item, for the modalities of the step."""
         return {m: values[place : place + 1] for m, values in part.items() if m in step.modalities}
 
     return replace(
@@ -359,6 +360,7 @@ class RecordGradients:
         passes = Passes()
 
         def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            """Keep one use of a layer."""
             assert isinstance(layer, nn.Linear)  # noqa: S101  hooked below
             if output.requires_grad:
                 passes.uses.append((layer, inputs[0].detach(), output))

@@ -298,6 +298,7 @@ def _prepare() -> Callable[[bytes], bytes]:
     site = Site(read_site_settings(Path(sys.argv[1])))
 
     def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
         try:
             message = Message.decode(request)
             return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))
