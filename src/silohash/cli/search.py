@@ -25,7 +25,8 @@ from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
-from silohash.search.options import CANDIDATES, described
+from silohash.search.hits import described
+from silohash.search.options import CANDIDATES
 
 if TYPE_CHECKING:
     from PIL import Image

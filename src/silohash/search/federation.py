@@ -29,9 +29,8 @@ from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
-from silohash.search.hits import Hits, Query
+from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.merge import ask, ask_newest
-from silohash.search.options import SearchOptions
 from silohash.search.policy import MEASURED, Source
 from silohash.search.reasons import Reason
 from silohash.search.requests import (

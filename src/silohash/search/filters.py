@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from silohash.base.errors import OutOfRange, WrongForm
+from silohash.base.errors import OutOfRange, WrongForm, WrongType
 from silohash.base.names import tidy
 from silohash.search.fields import Text
 
@@ -95,6 +95,8 @@ class Condition(NamedTuple):
         Raises:
             UserError: If they cannot.
         """
+        if not all(isinstance(value, str) for value in self.values):
+            raise WrongType(f"{self.column} is compared with {', '.join(map(repr, self.values))}. Give texts.")
         if not all(map(str.strip, self.values)) or len(self.values) > MOST_VALUES:
             raise WrongForm(
                 f'"{self}" has an empty value, or more than {MOST_VALUES}. Give the values to compare with.'
@@ -112,6 +114,8 @@ def conditions_of(given: str | Condition | Iterable[str | Condition]) -> tuple[C
     Raises:
         UserError: If one is not a condition, or there are too many.
     """
+    if not isinstance(given, Iterable):
+        raise WrongType(f"where is {given!r}. Give conditions such as museum=Louvre.")
     several = [given] if isinstance(given, str | Condition) else [*given]
     if len(several) > MOST_CONDITIONS:
         raise OutOfRange(f"The search has {len(several)} conditions. Give at most {MOST_CONDITIONS}.")
@@ -121,10 +125,10 @@ def conditions_of(given: str | Condition | Iterable[str | Condition]) -> tuple[C
     return conditions
 
 
-def labeled(labels: str | Iterable[str] | None) -> tuple[Condition, ...]:
+def labeled(labels: str | Collection[str] | None) -> tuple[Condition, ...]:
     """Return the conditions that an item has all of some labels."""
-    several = [labels] if isinstance(labels, str) else labels or ()
-    return tuple(Condition(LABELS, "=", (label,)) for label in several)
+    several = labels if isinstance(labels, list | tuple | set | None) else [labels]
+    return tuple(Condition(LABELS, "=", (label,)) for label in several or ())
 
 
 def number(text: str) -> Period | None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from silohash.base.errors import WrongShape
-from silohash.base.types import Modality
+from silohash.base.types import Modality, Target
 from silohash.evaluate.calibration import Calibration, Strength
 from silohash.index.codes import Magnitudes
 from silohash.index.source import find_file
@@ -38,7 +39,23 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
-from silohash.search.options import SearchOptions
+from silohash.search.filters import Condition, conditions_of, labeled
+from silohash.search.options import (
+    CANDIDATES,
+    Bar,
+    DeadlineSeconds,
+    Facets,
+    FacetValues,
+    K,
+    Label,
+    NewestBy,
+    Offset,
+    Progress,
+    RadiusBits,
+    ShareWords,
+    Where,
+    check_options,
+)
 from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Hit
@@ -53,6 +70,81 @@ COLUMNS = (
     *("cosines", "probabilities", "strengths", "tiers", "matched"),
 )
 """The attributes of `Hits` with one value per hit. Those after ``payloads`` may be missing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchOptions:
+    """Set what a search finds, and how much of it is returned.
+
+    Attributes:
+        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one of them alone.
+        k: Number of hits.
+        offset: Number of nearest items to skip, for the pages after the first.
+        radius_bits: Maximum distance of a hit; None for no limit.
+        label: If set, only items with this label are searched.
+        where: Conditions on released columns, all of which must be true (`silohash.search.filters`). Texts are parsed.
+        facets: Columns whose values are counted among the items that pass the filters; "silo" counts the items of each.
+        facet_values: Number of the most frequent values of each, at least 1.
+        newest_by: Column of dates by which items are listed if nothing is searched for, newest first, those without a date
+            last; None for the order in which they were indexed.
+        previews: Whether hits carry the small pictures that silos release.
+        asker: Name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
+        silos: Names of the silos to search; None for all.
+        candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
+        deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
+        bar: Lowest probability of a hit that is close; None for the distance that validation found.
+        share_words: Whether a text may be sent to silos of other machines that match its words, if the hub allows it, too.
+        progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
+            not answered yet are missing.
+    """
+
+    target: Target = "item"
+    k: K = 10
+    offset: Offset = 0
+    radius_bits: RadiusBits = None
+    label: Label = None
+    where: Where = ()
+    facets: Facets = ()
+    facet_values: FacetValues = 10
+    newest_by: NewestBy = None
+    previews: bool = True
+    asker: Annotated[Text, Sometimes] = ""
+    silos: Annotated[tuple[str, ...] | None, Unsent] = None
+    candidates: Annotated[int, Unsent] = CANDIDATES
+    deadline_seconds: DeadlineSeconds = None
+    bar: Bar = None
+    progress: Annotated[Progress | None, Unsent] = None
+    share_words: ShareWords = False
+
+    def __post_init__(self) -> None:
+        """Parse the conditions, and check all options.
+
+        Raises:
+            UserError: If one is not valid.
+        """
+        object.__setattr__(self, "where", conditions_of(self.where))
+        object.__setattr__(self, "facets", tuple(self.facets))
+        check_options(self.values())
+
+    def values(self) -> dict[str, Any]:
+        """Return the options by their names."""
+        return {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """All conditions that items must meet, with the one on their labels."""
+        return (*self.where, *labeled(self.label))
+
+    @property
+    def reach(self) -> int:
+        """The number of nearest items that the page needs: offset + k."""
+        return self.offset + self.k
+
+
+def described(option: str) -> str:
+    """Return the description of an option of a search, as the command line and the API show it."""
+    marks = get_args(get_type_hints(SearchOptions, include_extras=True)[option])
+    return next(mark.description for mark in marks if isinstance(mark, FieldInfo) and mark.description)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -38,8 +38,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
-from silohash.search.hits import Hits, Query, silent
-from silohash.search.options import SearchOptions
+from silohash.search.hits import Hits, Query, SearchOptions, silent
 from silohash.search.order import BY_CODE, expected_sums, place_in_tier, question_key, sort_keys, tier_of
 from silohash.search.reasons import Reason
 from silohash.search.requests import Answer, Browse, Refusal

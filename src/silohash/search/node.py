@@ -22,10 +22,9 @@ from silohash.index.store import Store
 from silohash.search import browse, nearest
 from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask
-from silohash.search.hits import Hits, Query, silent
+from silohash.search.hits import Hits, Query, SearchOptions, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import Indexes, LoadedIndex
-from silohash.search.options import SearchOptions
 from silohash.search.policy import (
     BROWSING_REFUSED,
     FILTERED_NEAREST,

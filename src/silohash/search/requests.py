@@ -36,8 +36,7 @@ from silohash.search.fields import (
     Text,
     Unsent,
 )
-from silohash.search.hits import Hits, Query
-from silohash.search.options import SearchOptions
+from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.released import Released
 
 if TYPE_CHECKING:

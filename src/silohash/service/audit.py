@@ -29,8 +29,7 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile, UserError
 from silohash.search.filters import LABELS
-from silohash.search.hits import Hits, Query
-from silohash.search.options import SearchOptions
+from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.requests import Browse, Code, Item, ItemRequest, Request, SiloStatus, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.logs import log_event

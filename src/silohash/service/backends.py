@@ -32,8 +32,7 @@ from silohash.features.text import BagOfWords
 from silohash.run.folder import Run
 from silohash.search.bus import Bus, now
 from silohash.search.federation import Encode, Encoded, Federation
-from silohash.search.hits import Hits
-from silohash.search.options import SearchOptions
+from silohash.search.hits import Hits, SearchOptions
 from silohash.search.policy import CONTENT_REFUSED
 from silohash.search.reasons import kind_of
 from silohash.search.requests import FederationStatus, Item, SearchRequest, SiloStatus

@@ -189,7 +189,8 @@ def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> 
         ({"k": "2"}, WrongType, "k is '2'. Use a whole number"),
         ({"k": 2.5}, WrongType, "k is 2.5"),
         ({"radius_bits": "3"}, WrongType, "radius_bits is '3'"),
-        ({"label": ["bird"]}, WrongType, "The label is of type list. Filter by one label"),
+        ({"label": [5]}, WrongType, "labels is compared with 5"),
+        ({"where": 5}, WrongType, "where is 5"),
         ({"text": "parrot", "vector": [1.0]}, OneInputNeeded, "text and vector were given"),
     ],
 )

@@ -11,8 +11,7 @@ from PIL import Image
 from silohash.base.errors import OutOfRange, UserError, WrongShape, WrongType
 from silohash.evaluate.calibration import Calibration
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import Hits, Query, SearchOptions, silent
-from silohash.search.options import described
+from silohash.search.hits import Hits, Query, SearchOptions, described, silent
 from silohash.search.released import Hit
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))

@@ -6,7 +6,7 @@ import pytest
 
 from silohash.base.errors import OutOfRange, WrongForm
 from silohash.search.filters import MOST_FACETS, Condition
-from silohash.search.options import SearchOptions
+from silohash.search.hits import SearchOptions
 
 
 def test_conditions_are_parsed_and_include_the_label():

@@ -16,9 +16,8 @@ from silohash.index.codes import byte_count
 from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.fields import MOST_FACET_VALUES, words_of
 from silohash.search.filters import MOST_CONDITIONS, MOST_FACETS, conditions_of, labeled
-from silohash.search.hits import Hits
+from silohash.search.hits import Hits, SearchOptions, described
 from silohash.search.inputs import several
-from silohash.search.options import SearchOptions, described
 from silohash.search.released import shown_of
 from silohash.search.requests import Code
 from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from silohash.base.errors import OutOfRange, WrongType
 from silohash.base.types import Target
+from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
-from silohash.search.options import SearchOptions
 from silohash.service.web.page_templates import address
 
 FARTHEST_OFFSET = 10_000

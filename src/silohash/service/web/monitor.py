@@ -20,8 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from silohash.base.errors import Unavailable, UserError
 from silohash.base.types import Modality
-from silohash.search.hits import Hits
-from silohash.search.options import SearchOptions
+from silohash.search.hits import Hits, SearchOptions
 from silohash.search.reasons import MissingKind, kind_of
 from silohash.search.requests import Code, FederationStatus, Item, SearchRequest
 from silohash.service.backends import Backend
