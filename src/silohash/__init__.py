@@ -32,28 +32,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Archive",
-    "Client",
-    "Codes",
-    "Hit",
-    "Hits",
-    "MethodCard",
-    "Neighbors",
-    "Partition",
-    "PlausibilityWarning",
-    "Score",
-    "TrainedRun",
-    "UserError",
-    "__version__",
-    "connect",
-    "evaluate_codes",
-    "list_methods",
-    "load_archive",
-    "nearest",
-    "open",
-    "partition",
-    "train",
-]
+    "Archive", "Client", "Codes", "Hit", "Hits", "MethodCard", "Neighbors", "Partition", "PlausibilityWarning",
+    "Score", "TrainedRun", "UserError", "__version__", "connect", "evaluate_codes", "list_methods", "load_archive",
+    "nearest", "open", "partition", "train",
+]  # fmt: skip
 
 _DEFINED_IN = {
     "Archive": "silohash.data.archive:Archive",

@@ -33,22 +33,9 @@ LONGEST_DETAIL = 200
 """Most characters of an error's text that a message repeats."""
 
 MALFORMED = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RuntimeError,
-    MemoryError,
-    EOFError,
-    SyntaxError,
-    csv.Error,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    SafetensorError,
-)
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, EOFError,
+    SyntaxError, csv.Error, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, SafetensorError,
+)  # fmt: skip
 """What parsers raise for damaged content. The reader's own code must be simple enough not to raise them otherwise."""
 
 

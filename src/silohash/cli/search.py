@@ -330,30 +330,18 @@ def _document(hits: Hits) -> dict[str, Any]:
         "order": hits.order,
         "hits": [
             {
-                "id": hit.id,
-                "silo": hit.silo,
-                **({} if hit.rank is None else {"rank": hit.rank}),
-                **({} if hit.score is None else {"score": hit.score}),
-                "distance_bits": hit.distance_bits,
-                "probability": hit.probability,
-                "strength": hit.strength,
-                "found_by": list(hit.found_by),
-                "matched": list(hit.matched),
-                **payload,
-                "path": None if hit.path is None else str(hit.path),
+                "id": hit.id, "silo": hit.silo, **({} if hit.rank is None else {"rank": hit.rank}),
+                **({} if hit.score is None else {"score": hit.score}), "distance_bits": hit.distance_bits,
+                "probability": hit.probability, "strength": hit.strength, "found_by": list(hit.found_by),
+                "matched": list(hit.matched), **payload, "path": None if hit.path is None else str(hit.path),
             }
             for hit, payload in zip(hits, hits.payloads, strict=True)
         ],
-        "facets": hits.facets,
-        "nothing_close": hits.nothing_close,
-        "ties_at_cut": hits.ties_at_cut,
-        "missing_silos": dict(hits.missing_silos),
-        "limited_silos": dict(hits.limited_silos),
-        "comparable": hits.comparable,
-        "unknown_words": list(hits.unknown_words),
-        "excluded_words": list(hits.excluded_words),
-        "unread": None if hits.unread is None else asdict(hits.unread),
-    }
+        "facets": hits.facets, "nothing_close": hits.nothing_close, "ties_at_cut": hits.ties_at_cut,
+        "missing_silos": dict(hits.missing_silos), "limited_silos": dict(hits.limited_silos),
+        "comparable": hits.comparable, "unknown_words": list(hits.unknown_words),
+        "excluded_words": list(hits.excluded_words), "unread": None if hits.unread is None else asdict(hits.unread),
+    }  # fmt: skip
 
 
 def print_hits(hits: Hits, *, show: bool = False) -> None:

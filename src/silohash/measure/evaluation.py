@@ -375,28 +375,17 @@ class Evaluator:
         config, archive = self.run.config, self.run.archive
         ignored = self.settings.ignore_labels if measure.by == "labels" else ()
         return ResultRow(
-            run=self.run.name,
-            dataset=archive.card.name,
+            run=self.run.name, dataset=archive.card.name,
             protocol=archive.card.protocol
             + "".join(f", without {name}" for name in ignored)
             + (UNSEEN if rule.unseen else ""),
-            partition=f"{self.run.partition.kind}-{len(self.run.partition.silos)}",
-            local=config.local.name,
-            federated=config.federated.name,
-            evaluation=evaluation,
-            task=task,
-            bits=self._bits(rule),
-            seed=config.seed,
-            measure=str(measure),
-            config_digest=config.digest(),
-            code_version=__version__,
-            population=len(archive),
-            no_hits=measure.empty,
-            query_in_database=rule.ranks_own_item(task),
-            database_code=self._database_code(rule, task),
-            round_by=self._round_by(),
+            partition=f"{self.run.partition.kind}-{len(self.run.partition.silos)}", local=config.local.name,
+            federated=config.federated.name, evaluation=evaluation, task=task, bits=self._bits(rule),
+            seed=config.seed, measure=str(measure), config_digest=config.digest(), code_version=__version__,
+            population=len(archive), no_hits=measure.empty, query_in_database=rule.ranks_own_item(task),
+            database_code=self._database_code(rule, task), round_by=self._round_by(),
             **_summary(parts, same_queries=evaluation in SAME_QUERIES, seed=config.seed),
-        )
+        )  # fmt: skip
 
     def _round_by(self) -> str:
         if not self.run.config.evaluate.validation:

@@ -193,21 +193,18 @@ def facts(run: Run) -> dict[str, str]:
         else "not measured"
         if unmeasured(run.archive)
         else "not recorded",
-        "searched items": _searched(run),
-        "license of the data": card.license,
+        "searched items": _searched(run), "license of the data": card.license,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
         "local method": f"{config.local.name}, preset {config.local.preset}{_given(config.local)}",
         "federated method": f"{config.federated.name}, preset {config.federated.preset}{_given(config.federated)}",
         "schedule": f"{config.federated.rounds} rounds of {config.federated.local_epochs} epochs",
-        **_averaging(config.federated),
-        **_privacy(run),
+        **_averaging(config.federated), **_privacy(run),
         "bits": f"{config.local.bits}{' (for candidates; scores of pairs are measured)' if _scores_pairs(run) else ''}",
         **{f"codes, {modality}": use.words for modality, use in run.model.record.codes.items()},
-        "seed": str(config.seed),
-        "config digest": config.digest(),
+        "seed": str(config.seed), "config digest": config.digest(),
         "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",
         "silohash": environment.silohash,
-    }
+    }  # fmt: skip
 
 
 def _searched(run: Run) -> str:

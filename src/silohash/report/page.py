@@ -54,31 +54,17 @@ def render(data: ReportData) -> str:
     environment = html_environment("silohash.report")
     environment.filters["nobreak"] = lambda text: str(text).replace(" %", "\u00a0%")
     return environment.get_template("report.html").render(
-        data=data,
-        headline=_headline(data),
+        data=data, headline=_headline(data),
         comparison=tables.compare(data.fair_rows) if len(data.runs) > 1 else None,
         unfair=[run for run in data.runs if run.needs_label_at_query],
-        cards=list({card.key: card for run in data.runs for card in run.cards}.values()),
-        badge=badges(data),
-        warnings_shown=WARNINGS_SHOWN,
-        labels_shown=LABELS_SHOWN,
-        tasks=TASK_WORDS,
-        evaluations=EVALUATION_WORDS,
-        query_modality=query_modality,
-        database_modalities=database_modalities,
-        first_hits=HITS_PER_SEARCH,
-        uncounted=_uncounted(data.rows),
-        shading=_shading,
-        is_rank=is_rank,
-        number=partial(tables.number, percent=True),
-        span=partial(tables.span, percent=True),
-        figure=partial(tables.figure, percent=True),
-        interval=partial(tables.interval, percent=True),
-        isfinite=math.isfinite,
-        picked=_picked,
-        measure_name=tables.measure_name,
-        **_drawings(data),
-    )
+        cards=list({card.key: card for run in data.runs for card in run.cards}.values()), badge=badges(data),
+        warnings_shown=WARNINGS_SHOWN, labels_shown=LABELS_SHOWN, tasks=TASK_WORDS, evaluations=EVALUATION_WORDS,
+        query_modality=query_modality, database_modalities=database_modalities, first_hits=HITS_PER_SEARCH,
+        uncounted=_uncounted(data.rows), shading=_shading, is_rank=is_rank,
+        number=partial(tables.number, percent=True), span=partial(tables.span, percent=True),
+        figure=partial(tables.figure, percent=True), interval=partial(tables.interval, percent=True),
+        isfinite=math.isfinite, picked=_picked, measure_name=tables.measure_name, **_drawings(data),
+    )  # fmt: skip
 
 
 def _headline(data: ReportData) -> Headline:

@@ -47,34 +47,14 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ("-", "--", "-.", ":")
 _NEUTRAL: dict[str, Any] = {"Date": None, "Creator": None}
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": SOFT,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.titlepad": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": SOFT,
-    "ytick.labelcolor": SOFT,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
+    "svg.fonttype": "none", "text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 9.0,
+    "text.color": INK, "axes.edgecolor": LINE, "axes.labelcolor": SOFT, "axes.titlecolor": INK, "axes.titlesize": 9.5,
+    "axes.titlelocation": "left", "axes.titleweight": "bold", "axes.titlepad": 10.0, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": LINE, "grid.linewidth": 0.6,
+    "xtick.color": LINE, "ytick.color": LINE, "xtick.labelcolor": SOFT, "ytick.labelcolor": SOFT,
+    "xtick.major.size": 0.0, "ytick.major.size": 0.0, "legend.frameon": False, "lines.linewidth": 1.8,
     "lines.markersize": 4.0,
-}
+}  # fmt: skip
 
 
 def short(text: str, most: int) -> str:

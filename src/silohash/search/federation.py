@@ -251,18 +251,12 @@ class Federation:
         record, model = self.run.model.record.config, self.run.model
         data = record["data"]
         return FederationStatus(
-            name=self.run.name,
-            silos=silos,
-            bits=model.bits,
-            inputs=model.modalities_of_queries(vectors=False),
+            name=self.run.name, silos=silos, bits=model.bits, inputs=model.modalities_of_queries(vectors=False),
             vectors=model.modalities_of_queries(vectors=True),
             archive=str(data.get("name") or data.get("path") or "").rpartition("/")[2],
-            local_method=record["local"]["name"],
-            federated_method=record["federated"]["name"],
-            rounds=tuple(self.run.rounds()),
-            chosen_round=model.round,
-            codes=model.record.codes,
-        )
+            local_method=record["local"]["name"], federated_method=record["federated"]["name"],
+            rounds=tuple(self.run.rounds()), chosen_round=model.round, codes=model.record.codes,
+        )  # fmt: skip
 
     def _placed(self, item: Item) -> Item:
         """Return an item with the path of its picture file, if that lies on this machine."""

@@ -482,18 +482,14 @@ class Hits:
     def _hit(self, position: int) -> Hit:
         payload = self.payloads[position]
         return Hit(
-            id=self.ids[position],
-            silo=self.silos[position],
-            payload=payload,
+            id=self.ids[position], silo=self.silos[position], payload=payload,
             path=find_file(self.folders.get(self.silos[position], ()), payload.get("file")),
-            distance_bits=self.distances[position],
-            score=None if self.scores is None else self.scores[position],
-            rank=None if self.ranks is None else self.ranks[position],
-            found_by=self.found[position],
+            distance_bits=self.distances[position], score=None if self.scores is None else self.scores[position],
+            rank=None if self.ranks is None else self.ranks[position], found_by=self.found[position],
             probability=None if self.probabilities is None else self.probabilities[position],
             strength=None if self.strengths is None else self.strengths[position],
             matched=self.matched_words[position],
-        )
+        )  # fmt: skip
 
 
 def silent(silo: str, reason: str) -> Hits:

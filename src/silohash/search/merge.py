@@ -182,22 +182,15 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         return tuple(chain.from_iterable(getattr(part, name) for part in parts))
 
     return Hits(
-        ids=column("ids"),
-        distances=column("distances"),
-        silos=column("silos"),
-        payloads=column("payloads"),
-        found_by=column("found"),
-        missing_silos=_joined_reasons([part.missing_silos for part in parts]),
-        limited_silos=_joined_reasons([part.limited_silos for part in parts]),
-        model_digests=digests,
+        ids=column("ids"), distances=column("distances"), silos=column("silos"), payloads=column("payloads"),
+        found_by=column("found"), missing_silos=_joined_reasons([part.missing_silos for part in parts]),
+        limited_silos=_joined_reasons([part.limited_silos for part in parts]), model_digests=digests,
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
-        scores=_joined_scores(parts),
-        order_values=column("values"),
+        scores=_joined_scores(parts), order_values=column("values"),
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
-        tiers=column("in_tiers") if worded else None,
-        matched=column("held_words") if worded else None,
+        tiers=column("in_tiers") if worded else None, matched=column("held_words") if worded else None,
         facets=_summed(parts),
-    )
+    )  # fmt: skip
 
 
 def _summed(parts: Sequence[Hits]) -> dict[str, dict[str, int]] | None:

@@ -420,26 +420,15 @@ class SiloNode:
         if query.previews:
             self._add_previews(nearest.taken(ids, shown), nearest.taken(payloads, shown))
         return Hits(
-            ids=tuple(ids),
-            distances=tuple(items.distances_bits),
-            silos=(self.name,) * len(items),
-            payloads=self._released_parts(payloads, shown),
-            found_by=items.found_by,
-            order_values=items.order_values,
-            cosines=items.cosines,
-            left_out=left_out or {},
+            ids=tuple(ids), distances=tuple(items.distances_bits), silos=(self.name,) * len(items),
+            payloads=self._released_parts(payloads, shown), found_by=items.found_by, order_values=items.order_values,
+            cosines=items.cosines, left_out=left_out or {},
             limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
-            scores=scores,
-            step_bits=self.policy.distance_step_bits,
-            searched=nearest.searched_items(indexes),
-            edition=self._edition(indexes),
-            alterations=self._alterations,
-            tiers=items.tiers,
-            matched=items.matched,
-            facets=facets,
-            applied=len(query.where),
-        )
+            scores=scores, step_bits=self.policy.distance_step_bits, searched=nearest.searched_items(indexes),
+            edition=self._edition(indexes), alterations=self._alterations, tiers=items.tiers, matched=items.matched,
+            facets=facets, applied=len(query.where),
+        )  # fmt: skip
 
     def _without_ignored(self, query: Query) -> Query:
         """Return a query without magnitudes that must not order items."""

@@ -23,20 +23,13 @@ def summary_of(node: SiloNode) -> SiloStatus:
         digest = node.model_digest
         first = next(iter(indexes.values()), None)
         return SiloStatus(
-            name=node.name,
-            version=__version__,
-            items={modality: len(loaded.index) for modality, loaded in indexes.items()},
-            model_digest=digest,
-            reason=" ".join(dict.fromkeys(reasons)),
-            reachable=bool(indexes),
-            fields=node.policy.fields,
-            columns=node.policy.columns,
-            labels={} if first is None else _labels(node, first),
-            examples=() if first is None else _examples(node, first),
-            models=(digest, *node.other_models),
-            accepts_content=node.policy.accept_query_content,
-            accepts_words=node.policy.accept_query_words,
-        )
+            name=node.name, version=__version__,
+            items={modality: len(loaded.index) for modality, loaded in indexes.items()}, model_digest=digest,
+            reason=" ".join(dict.fromkeys(reasons)), reachable=bool(indexes), fields=node.policy.fields,
+            columns=node.policy.columns, labels={} if first is None else _labels(node, first),
+            examples=() if first is None else _examples(node, first), models=(digest, *node.other_models),
+            accepts_content=node.policy.accept_query_content, accepts_words=node.policy.accept_query_words,
+        )  # fmt: skip
     except UserError as error:
         return SiloStatus(name=node.name, version=__version__, reason=str(error), reachable=False)
 

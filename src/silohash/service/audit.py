@@ -270,17 +270,10 @@ def _of_request(request: Request | None) -> dict[str, Any]:
         return {"request": "browse", **sender, "k": request.k, "offset": request.offset, **_filters_of(request)}
     if isinstance(request, Query):
         return {
-            "request": "search",
-            **sender,
-            "target": request.target,
-            "k": request.k,
-            "offset": request.offset,
-            "radius_bits": request.radius_bits,
-            **_filters_of(request),
-            "with_content": request.content is not None,
-            "with_words": request.text is not None,
-            "previews": request.previews,
-        }
+            "request": "search", **sender, "target": request.target, "k": request.k, "offset": request.offset,
+            "radius_bits": request.radius_bits, **_filters_of(request), "with_content": request.content is not None,
+            "with_words": request.text is not None, "previews": request.previews,
+        }  # fmt: skip
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}
 
 

@@ -122,19 +122,11 @@ class Link:
             closed.set()
 
         await client.connect(
-            servers=list(self._settings.servers),
-            name=self._name,
-            tls=self._tls,
-            connect_timeout=CONNECT_SECONDS,
-            reconnect_time_wait=1,
-            max_reconnect_attempts=-1,
-            reconnect_to_server_handler=next_server,
-            ping_interval=PING_SECONDS,
-            error_cb=self._report,
-            closed_cb=on_closed,
-            disconnected_cb=self._mark_down,
+            servers=list(self._settings.servers), name=self._name, tls=self._tls, connect_timeout=CONNECT_SECONDS,
+            reconnect_time_wait=1, max_reconnect_attempts=-1, reconnect_to_server_handler=next_server,
+            ping_interval=PING_SECONDS, error_cb=self._report, closed_cb=on_closed, disconnected_cb=self._mark_down,
             reconnected_cb=partial(self._mark_up, "reconnected to the bus", client),
-        )
+        )  # fmt: skip
 
     async def _mark_up(self, event: str, client: Client) -> None:
         self.problem = ""

@@ -346,20 +346,12 @@ def train_rounds(
     recipients = [JsonLines(run.rounds_path), *observers]
     keeps = config.exchange.keep_updates and config.exchange.encryption is None
     settings = RoundSettings(
-        rounds=config.federated.rounds,
-        silos=[name for name, _, _ in prepared.silos],
-        fraction=config.federated.fraction,
-        validate=any(validation for _, _, validation in prepared.silos),
-        validation_by=resolved.validation_by,
-        seed=config.seed,
-        remarks=remarks,
-        buffers=buffers_of(worker.model),
-        folder=run.folder,
-        limits=limits,
-        chain=worker.chain,
-        announced=prepared.announced,
+        rounds=config.federated.rounds, silos=[name for name, _, _ in prepared.silos],
+        fraction=config.federated.fraction, validate=any(validation for _, _, validation in prepared.silos),
+        validation_by=resolved.validation_by, seed=config.seed, remarks=remarks, buffers=buffers_of(worker.model),
+        folder=run.folder, limits=limits, chain=worker.chain, announced=prepared.announced,
         keep=ReceivedUpdates(run.folder / FOLDER) if keeps else None,
-    )
+    )  # fmt: skip
     resumes = has_checkpoint(run.checkpoint)
     state = load_checkpoint(run.checkpoint, config.digest()) if resumes else worker.first_state()
     for observer in recipients:

@@ -161,10 +161,9 @@ def model_spec(
             )
             for m, featurizer in featurizers.items()
         },
-        classes=labels if resolved.needs_labels else 0,
-        class_head=resolved.federated.traits.class_head,
+        classes=labels if resolved.needs_labels else 0, class_head=resolved.federated.traits.class_head,
         coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -277,18 +276,13 @@ class Prepared:
             return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
 
         return SiloData(
-            name=name,
-            image=tensor("image"),
-            text=tensor("text"),
-            labels=tensor("labels"),
+            name=name, image=tensor("image"), text=tensor("text"), labels=tensor("labels"),
             has_image=_tensor(self.arrays["has_image"][rows], device),
-            has_text=_tensor(self.arrays["has_text"][rows], device),
-            coarse_labels=tensor("coarse_labels"),
-            pictures=tensor("pictures"),
-            pixel_mean=tensor("pixel_mean", slice(None)),
+            has_text=_tensor(self.arrays["has_text"][rows], device), coarse_labels=tensor("coarse_labels"),
+            pictures=tensor("pictures"), pixel_mean=tensor("pixel_mean", slice(None)),
             pixel_deviation=tensor("pixel_deviation", slice(None)),
             federation=federation_labels(self.arrays, self.config.seed, device),
-        )
+        )  # fmt: skip
 
     def save(self, folder: Path) -> None:
         """Write the inputs as files that worker processes map into memory."""

@@ -134,12 +134,8 @@ def _round(
     remarks = [f"{silo}: {remark}" for found in (outcome.remarks, unused, mislabeled) for silo, remark in found.items()]
     means = term_means(receipts)
     record = RoundRecord(
-        round=number,
-        seconds=time.perf_counter() - started,
-        loss=means.pop("loss", None),
-        terms=means,
-        validation=score,
-        best=score is None or state.best_round == number,
+        round=number, seconds=time.perf_counter() - started, loss=means.pop("loss", None), terms=means,
+        validation=score, best=score is None or state.best_round == number,
         silos=[receipt.record(settings.silos) for receipt in receipts],
         uplink_bytes=sum(receipt.uplink_bytes for receipt in receipts) + outcome.uplink_bytes,
         downlink_bytes=outcome.downlink_bytes,
@@ -148,9 +144,8 @@ def _round(
             *(f"{settings.silos[r.result.silo]}: {warning}" for r in receipts for warning in r.result.warnings),
             *remarks,
         ],
-        validation_by=settings.validation_by,
-        privacy=privacy,
-    )
+        validation_by=settings.validation_by, privacy=privacy,
+    )  # fmt: skip
     return state, record
 
 

@@ -430,16 +430,10 @@ def make_context(
     restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1
     kept = {name: torch.from_numpy(np.array(a)).to(data.has_image.device) for name, a in lasting(task.kept).items()}
     return SiloContext(
-        silo=task.silo,
-        round=broadcast.round,
-        total_rounds=total_rounds,
-        epochs=config.federated.local_epochs,
-        model=model,
-        local=local,
-        data=data,
-        state=SiloState(kept=kept, epochs=broadcast.round * config.federated.local_epochs),
-        payload=broadcast,
+        silo=task.silo, round=broadcast.round, total_rounds=total_rounds, epochs=config.federated.local_epochs,
+        model=model, local=local, data=data,
+        state=SiloState(kept=kept, epochs=broadcast.round * config.federated.local_epochs), payload=broadcast,
         generator=seeds.torch_generator(config.seed, "method", silo=task.silo, round=broadcast.round),
         step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight, restarts=restarts),
         initial=params_of(model) if initial is None else initial,
-    )
+    )  # fmt: skip

@@ -123,10 +123,7 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
         "captions of pictures that are not listed": unlisted,
     }
     return Contents(
-        ids=np.array(items.ids, np.str_),
-        image=image,
-        text=text if captions_of else None,
-        labels=labels[items.rows],
+        ids=np.array(items.ids, np.str_), image=image, text=text if captions_of else None, labels=labels[items.rows],
         label_names=instances.label_names(),
         stated={PARTS[name]: np.flatnonzero(part == name) for name in PARTS if (part == name).any()},
         notes={
@@ -136,7 +133,7 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
             **text_notes,
         },
         columns={"picture": pictures[items.rows], "part": part},
-    )
+    )  # fmt: skip
 
 
 def read_karpathy(
@@ -163,10 +160,7 @@ def read_karpathy(
     text, text_notes = reading.text_column(items.texts)
     trained = ("train", "restval") if restval else ("train",)
     return Contents(
-        ids=np.array(items.ids, np.str_),
-        image=image,
-        text=text,
-        labels=None if table is None else table[items.rows],
+        ids=np.array(items.ids, np.str_), image=image, text=text, labels=None if table is None else table[items.rows],
         label_names=names,
         stated={
             "train": np.flatnonzero(np.isin(part, trained)),
@@ -175,7 +169,7 @@ def read_karpathy(
         },
         notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **text_notes},
         columns={"picture": np.array(ids, np.str_)[items.rows], "part": part},
-    )
+    )  # fmt: skip
 
 
 def _fields_of(path: Path, key: str) -> Iterator[Any]:

@@ -211,12 +211,9 @@ class Dataset:
         prefix = "as published, " if choice.scaled or choice.drawn else ""
         rules = {f"{prefix}{name}": words for name, words in choice.protocol.rules().items()}
         return Archive(
-            ids=contents.ids[split.rows],
-            image=contents.image if everything else _select(contents.image, split.rows),
-            text=split.text if texts is None else np.ascontiguousarray(texts[split.rows]),
-            labels=split.labels,
-            label_names=split.label_names,
-            splits=split.splits,
+            ids=contents.ids[split.rows], image=contents.image if everything else _select(contents.image, split.rows),
+            text=split.text if texts is None else np.ascontiguousarray(texts[split.rows]), labels=split.labels,
+            label_names=split.label_names, splits=split.splits,
             card=ArchiveCard(
                 name=self.key,
                 source=f"{self.title}: {self.source}",
@@ -224,11 +221,10 @@ class Dataset:
                 protocol=split.protocol + (f"/seed{seed}" if seed else ""),
                 notes={"about the protocol": choice.protocol.about, **rules, **contents.notes, **split.notes},
             ),
-            columns=split.columns,
-            has_image=contents.has("image")[split.rows],
+            columns=split.columns, has_image=contents.has("image")[split.rows],
             has_text=(contents if texts is None else replace(contents, text=texts)).has("text")[split.rows],
             query_in_database=split.query_in_database,
-        ).with_digest()
+        ).with_digest()  # fmt: skip
 
 
 def benchmark(name: str) -> Dataset | None:

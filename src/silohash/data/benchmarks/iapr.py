@@ -51,10 +51,7 @@ def read_collectors_files(root: Path, *, concepts: int = 255, fields: str = "des
     }
     kept = "those that occur" if concepts == CONCEPTS[0] else "all of wlist.txt"
     return Contents(
-        ids=np.array([str(number) for number in numbers], np.str_),
-        image=image,
-        text=text,
-        labels=labels,
+        ids=np.array([str(number) for number in numbers], np.str_), image=image, text=text, labels=labels,
         label_names=names,
         notes={
             "concepts": f"{len(names)} labels of segments, {kept}",
@@ -63,7 +60,7 @@ def read_collectors_files(root: Path, *, concepts: int = 255, fields: str = "des
             **reading.count_notes(counts),
             **text_notes,
         },
-    )
+    )  # fmt: skip
 
 
 def _by_number(paths: list[Path]) -> dict[int, Path]:

@@ -50,10 +50,7 @@ def read_collectors_files(root: Path, *, concepts: int = CLASSES) -> Contents:
         "items without any of the concepts": int((~labels.any(axis=1)).sum()),
     }
     return Contents(
-        ids=np.array([f"im{number}" for number in items], np.str_),
-        image=image,
-        text=text,
-        labels=labels,
+        ids=np.array([f"im{number}" for number in items], np.str_), image=image, text=text, labels=labels,
         label_names=tuple(pictures_of),
         notes={
             "concepts": f"{concepts}, in alphabetical order of their files",
@@ -62,7 +59,7 @@ def read_collectors_files(root: Path, *, concepts: int = CLASSES) -> Contents:
             **reading.count_notes(counts),
             **text_notes,
         },
-    )
+    )  # fmt: skip
 
 
 def _number(path: Path) -> int:

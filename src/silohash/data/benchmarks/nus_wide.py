@@ -47,11 +47,7 @@ def read_collectors_files(
     image, picture_notes = _find_pictures(root, names, pictures)
     bare = int((~labels.any(axis=1)).sum())
     return Contents(
-        ids=reading.unique_ids(names),
-        image=image,
-        text=column,
-        labels=labels,
-        label_names=label_names,
+        ids=reading.unique_ids(names), image=image, text=column, labels=labels, label_names=label_names,
         stated=_read_splits(listed.parent, names),
         notes={
             "classes": f"the {classes} with the most pictures: {', '.join(label_names)}" if classes < 81 else "all 81",
@@ -60,7 +56,7 @@ def read_collectors_files(
             **reading.count_notes({"items without any of the classes": bare}),
             **text_notes,
         },
-    )
+    )  # fmt: skip
 
 
 def _read_names(path: Path) -> list[str]:

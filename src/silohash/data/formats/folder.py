@@ -131,18 +131,11 @@ def read_folder(
             given[modality] = _given(file, metadata, files, modality)
     allowed = allowed_labels(path, labels, follow_links=follow_links)
     folder = _Folder(
-        path=path,
-        metadata=metadata.name,
-        rows=with_one_spelling(rows, allowed),
-        ids=row_ids(rows),
-        files=files,
-        given=given,
-        has={modality: _has(modality, rows, given) for modality, _ in options},
+        path=path, metadata=metadata.name, rows=with_one_spelling(rows, allowed), ids=row_ids(rows), files=files,
+        given=given, has={modality: _has(modality, rows, given) for modality, _ in options},
         verdicts=check_pictures(path, list(filter(None, files)), follow_links=follow_links),
-        hints=dict(found.values()),
-        allowed=allowed,
-        keep_shared_queries=keep_shared_queries,
-    )
+        hints=dict(found.values()), allowed=allowed, keep_shared_queries=keep_shared_queries,
+    )  # fmt: skip
     kept, skipped = _usable(folder)
     if not kept:
         slips = "".join(f" {sentence}" for sentence in describe_slips(_names(rows)))
@@ -318,19 +311,12 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         ids=np.array(folder.ids, dtype=np.str_),
         image=image.values if image else pictures if has_image.any() else None,
         text=text.values if text and isinstance(text.values, np.ndarray) else words if has_text.any() else None,
-        labels=labels,
-        label_names=names,
-        splits=splits,
-        card=_card(folder, counts, warnings, skipped),
+        labels=labels, label_names=names, splits=splits, card=_card(folder, counts, warnings, skipped),
         columns={name: as_texts([row.values.get(name, "") for row in folder.rows])[0] for name in _further(folder.rows)}
         | ({} if preview else _shared_pictures(folder)),
-        has_image=has_image,
-        has_text=has_text,
-        captions=words if text else None,
-        preview=preview,
-        automatic_splits=not _has_splits(folder),
-        folder=folder.path.resolve(),
-    ).with_digest()
+        has_image=has_image, has_text=has_text, captions=words if text else None, preview=preview,
+        automatic_splits=not _has_splits(folder), folder=folder.path.resolve(),
+    ).with_digest()  # fmt: skip
 
 
 def _card(folder: _Folder, counts: Mapping[str, int], warnings: Sequence[str], skipped: Sequence[str]) -> ArchiveCard:

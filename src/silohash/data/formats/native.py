@@ -118,21 +118,16 @@ def write_native(folder: Path, archive: Archive) -> None:
         raise ForeignFiles(f"{folder} already exists and was not written by silohash. Choose a new folder.")
     with folder_beside(folder) as new:
         about = {
-            "format": FORMAT,
-            "version": VERSION,
-            "items": len(archive),
+            "format": FORMAT, "version": VERSION, "items": len(archive),
             "image": _write_column(new, "image", archive.image, archive.has_image),
             "text": _write_column(new, "text", archive.text),
             "captions": _write_column(new, "captions", archive.captions),
             "preview": _write_column(new, "preview", archive.preview),
-            "label_names": None if archive.labels is None else archive.label_names,
-            "splits": list(archive.splits),
+            "label_names": None if archive.labels is None else archive.label_names, "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
-            "ids": archive.ids.dtype.str,
-            "card": asdict(archive.card),
-            "query_in_database": archive.query_in_database,
-            "automatic_splits": archive.automatic_splits,
-        }
+            "ids": archive.ids.dtype.str, "card": asdict(archive.card),
+            "query_in_database": archive.query_in_database, "automatic_splits": archive.automatic_splits,
+        }  # fmt: skip
         _write_lists(new, archive)
         if archive.labels is not None:
             np.save(new / "label.npy", archive.labels, allow_pickle=False)
@@ -271,21 +266,15 @@ def _archive(path: Path, about: _Manifest) -> Archive:
     lines = _parsed_lines(path / "columns.jsonl", count) if about.columns else []
     return Archive(
         ids=np.array(_lines(path / "ids.txt", count), dtype=about.ids),
-        image=_column(path, "image", about.image, count),
-        text=_column(path, "text", about.text, count),
-        labels=None if names is None else read_array(path / "label.npy"),
-        label_names=tuple(names or ()),
-        splits={name: np.array(rows, np.int64) for name, rows in splits.items()},
-        card=about.card,
+        image=_column(path, "image", about.image, count), text=_column(path, "text", about.text, count),
+        labels=None if names is None else read_array(path / "label.npy"), label_names=tuple(names or ()),
+        splits={name: np.array(rows, np.int64) for name, rows in splits.items()}, card=about.card,
         columns={name: np.array([line[k] for line in lines], kind) for k, (name, kind) in enumerate(about.columns)},
-        has_image=has_image.copy(),
-        has_text=has_text.copy(),
+        has_image=has_image.copy(), has_text=has_text.copy(),
         captions=_column(path, "captions", about.captions, count),
-        preview=_column(path, "preview", about.preview, count),
-        query_in_database=about.query_in_database,
-        automatic_splits=about.automatic_splits,
-        folder=path.resolve(),
-    )
+        preview=_column(path, "preview", about.preview, count), query_in_database=about.query_in_database,
+        automatic_splits=about.automatic_splits, folder=path.resolve(),
+    )  # fmt: skip
 
 
 def _column(folder: Path, name: str, form: _ColumnForm | None, count: int) -> Any:  # noqa: ANN401  any column

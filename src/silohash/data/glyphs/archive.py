@@ -130,7 +130,7 @@ CARD = ArchiveCard(
         "query character is trained on or searched in any face, and about half "
         "of the database's characters are never trained on",
     },
-)
+)  # fmt: skip
 
 
 def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
@@ -164,17 +164,14 @@ def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:
 
     return Archive(
         ids=np.strings.add(hexadecimal[character_of], slugs[face_of_item]),
-        image=GrayPictures(drawn.pictures[drawn.places[kept]], digest),
-        text=_per_item("name"),
-        labels=multi_hot([glyph.kinds for glyph in known], drawn.kinds)[character_of],
-        label_names=tuple(drawn.kinds),
-        splits=_splits(known, character_of),
-        card=CARD,
+        image=GrayPictures(drawn.pictures[drawn.places[kept]], digest), text=_per_item("name"),
+        labels=multi_hot([glyph.kinds for glyph in known], drawn.kinds)[character_of], label_names=tuple(drawn.kinds),
+        splits=_splits(known, character_of), card=CARD,
         columns={
             **{name: _per_item(name) for name in ("library", "script", "block", "character")},
             "face": np.array(FACES)[face_of_item],
         },
-    ).with_digest()
+    ).with_digest()  # fmt: skip
 
 
 def _splits(known: Sequence[Glyph], character_of: npt.NDArray[np.intp]) -> dict[str, Rows]:

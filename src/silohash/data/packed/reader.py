@@ -149,19 +149,14 @@ class PackedSet:
         pictures = self._pictures(rows)
         words = as_texts([self.caption.format_map(row) for row in rows])[0] if self.caption else None
         return Archive(
-            ids=_strings(self.id, rows),
-            image=pictures if image is None else image,
-            text=words if text is None else text,
-            labels=labels,
-            label_names=label_names,
-            splits=splits,
+            ids=_strings(self.id, rows), image=pictures if image is None else image,
+            text=words if text is None else text, labels=labels, label_names=label_names, splits=splits,
             card=self._card(splits, labeling, chosen),
             columns={name: _strings(form, rows) for name, form in self.columns.items()},
             has_image=~np.isnan(image[:, 0]) if isinstance(image, np.ndarray) else np.zeros(0, bool),
-            captions=None if text is None else words,
-            preview=None if image is None else pictures,
+            captions=None if text is None else words, preview=None if image is None else pictures,
             automatic_splits="split" not in rows[0] and _fold(chosen) is None,
-        )
+        )  # fmt: skip
 
     def _card(self, splits: Mapping[str, Rows], labeling: Labeling | None, chosen: Choices) -> ArchiveCard:
         counts = {name: len(rows) for name, rows in splits.items()}

@@ -62,37 +62,27 @@ class TableForm:
 TEXT_KINDS = ("auto", "tfidf", "count", "binary", "given", "huggingface", "tokens")
 
 TABLES: Mapping[str, TableForm] = {
-    "data": TableForm("name", "glyphs"),
-    "data.options": TableForm("labels", "article_type"),
+    "data": TableForm("name", "glyphs"), "data.options": TableForm("labels", "article_type"),
     "features": TableForm("image", {"kind": "auto"}),
     "features.image": TableForm("kind", "auto", ("auto", "pixels", "given", "huggingface", "cnnf"), network=True),
-    "features.text": TableForm("kind", "auto", TEXT_KINDS, network=True),
-    "model": TableForm("hidden", 512),
+    "features.text": TableForm("kind", "auto", TEXT_KINDS, network=True), "model": TableForm("hidden", 512),
     "model.image": TableForm("backbone", "cnnf", ("huggingface", "cnnf"), network=True),
     "model.text": TableForm("backbone", "huggingface", ("huggingface",), network=True),
-    "partition": TableForm("kind", "iid"),
-    "local": TableForm("name", "dcmh"),
+    "partition": TableForm("kind", "iid"), "local": TableForm("name", "dcmh"),
     "federated": TableForm("name", "fedavg"),
     "federated.robust": TableForm("rule", "median", get_args(RobustConfig.model_fields["rule"].annotation)),
     "federated.server": TableForm("optimizer", "fedavgm", get_args(ServerConfig.model_fields["optimizer"].annotation)),
     "exchange": TableForm("compression", {"kind": "int8"}),
     "exchange.compression": TableForm("kind", "int8", get_args(CompressionConfig.model_fields["kind"].annotation)),
-    "federated.methods": TableForm("name", "fedavg"),
-    "train": TableForm("batch", 128),
-    "evaluate": TableForm("tasks", ["i2t", "t2i"]),
-    "base": TableForm("recipe", "run.toml"),
-    "axis": TableForm("name", "method"),
-    "choice": TableForm("name", "FedAvg"),
-    "where": TableForm("choices", {"method": "FedAvg"}),
-    "choices": TableForm("method", "FedAvg"),
-    "table": TableForm("rows", ["method"]),
-    "figures": TableForm("kind", "rounds"),
-    "tune": TableForm("trials", 4),
+    "federated.methods": TableForm("name", "fedavg"), "train": TableForm("batch", 128),
+    "evaluate": TableForm("tasks", ["i2t", "t2i"]), "base": TableForm("recipe", "run.toml"),
+    "axis": TableForm("name", "method"), "choice": TableForm("name", "FedAvg"),
+    "where": TableForm("choices", {"method": "FedAvg"}), "choices": TableForm("method", "FedAvg"),
+    "table": TableForm("rows", ["method"]), "figures": TableForm("kind", "rounds"), "tune": TableForm("trials", 4),
     "tune.parameters.*": TableForm("values", [0.001, 0.01]),
     "tune.parameters": TableForm("train.learning_rate", {"low": 0.0001, "high": 0.01}),
-    "only": TableForm("method", ["FedAvg"]),
-    "set": TableForm("federated.rounds", 5),
-}
+    "only": TableForm("method", ["FedAvg"]), "set": TableForm("federated.rounds", 5),
+}  # fmt: skip
 """Dotted key of a table in a config or a study, without the positions of list items -> its form. ``*`` is any key."""
 
 

@@ -274,16 +274,12 @@ class SavedModel:
     def trained(self) -> TrainedModel:
         """The model in memory, with its weights. Making its methods needs torch."""
         return TrainedModel(
-            resolved=self._resolved(),
-            spec=self.record.spec,
-            featurizers=dict(self.featurizers),
+            resolved=self._resolved(), spec=self.record.spec, featurizers=dict(self.featurizers),
             weights={
                 name: Weights.read(self.files.path(weights_file(number))) for number, name in enumerate(self.names)
             },
-            round=self.round,
-            calibration=self.record.calibration,
-            codes=self.record.codes,
-        )
+            round=self.round, calibration=self.record.calibration, codes=self.record.codes,
+        )  # fmt: skip
 
     def _resolved(self) -> ResolvedConfig:
         from silohash.run.config.load import load_resolved

@@ -227,18 +227,11 @@ class TrainedModel:
             write_json(
                 new / MODEL_RECORD,
                 {
-                    "format_version": FORMAT_VERSION,
-                    "silohash": __version__,
-                    "config": self.config.to_json(),
-                    "spec": self.spec.to_json(),
-                    "modalities": list(self.featurizers),
-                    "weights": list(self.weights),
-                    "model_digests": {name: self.digest(name) for name in self.weights},
-                    "onnx": towers.record,
-                    "without_onnx": towers.reason,
-                    "round": self.round,
+                    "format_version": FORMAT_VERSION, "silohash": __version__, "config": self.config.to_json(),
+                    "spec": self.spec.to_json(), "modalities": list(self.featurizers), "weights": list(self.weights),
+                    "model_digests": {name: self.digest(name) for name in self.weights}, "onnx": towers.record,
+                    "without_onnx": towers.reason, "round": self.round,
                     CALIBRATION: {task: asdict(learned) for task, learned in self.calibration.items()},
-                    CODES: {modality: asdict(use) for modality, use in self.codes.items()},
-                    "digests": digests,
+                    CODES: {modality: asdict(use) for modality, use in self.codes.items()}, "digests": digests,
                 },
-            )
+            )  # fmt: skip

@@ -123,29 +123,21 @@ def _hits(document: Mapping[str, Any]) -> Hits:
     by_rank, unread = document["order"] == "rank", document.get("unread")
     places = _column(found, "rank" if by_rank else "distance_bits")
     return Hits(
-        ids=_column(found, "id"),
-        distances=_column(found, "distance_bits"),
-        silos=_column(found, "silo"),
+        ids=_column(found, "id"), distances=_column(found, "distance_bits"), silos=_column(found, "silo"),
         payloads=tuple(
             {name: hit[name] for name in ("caption", "labels", "preview", "columns") if hit.get(name)} for hit in found
         ),
         found_by=tuple(map(tuple, _column(found, "found_by"))),
         left_out={place: document["ties_at_cut"] for place in places[-1:] if document["ties_at_cut"]},
-        missing_silos=document["missing_silos"],
-        limited_silos=document["limited_silos"],
-        by_code_only=tuple(document.get("by_code_only", ())),
-        model_digests=frozenset(document["model_digests"]),
-        ranks=places if by_rank else None,
-        probabilities=_column(found, "probability"),
+        missing_silos=document["missing_silos"], limited_silos=document["limited_silos"],
+        by_code_only=tuple(document.get("by_code_only", ())), model_digests=frozenset(document["model_digests"]),
+        ranks=places if by_rank else None, probabilities=_column(found, "probability"),
         strengths=_column(found, "strength"),
         scores=_column(found, "score") if document["order"] == "score" else None,
-        cosines=(None,) * len(found) if document["order"] == "outputs" else None,
-        facets=document.get("facets"),
-        newest=document["order"] == "newest",
-        unknown_words=tuple(document["unknown_words"]),
-        excluded_words=tuple(document.get("excluded_words", ())),
-        unread=None if unread is None else Unread(**unread),
-    )
+        cosines=(None,) * len(found) if document["order"] == "outputs" else None, facets=document.get("facets"),
+        newest=document["order"] == "newest", unknown_words=tuple(document["unknown_words"]),
+        excluded_words=tuple(document.get("excluded_words", ())), unread=None if unread is None else Unread(**unread),
+    )  # fmt: skip
 
 
 def _column(found: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, ...]:

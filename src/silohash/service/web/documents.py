@@ -221,19 +221,10 @@ EXAMPLE_RESULTS: JsonDict = {
             **EXAMPLE_SHOWN,
         }
     ],
-    "silos_asked": 3,
-    "silos_answered": 2,
-    "missing_silos": {"south": "It did not answer within 10 seconds."},
-    "limited_silos": {},
-    "nothing_close": False,
-    "by_code_only": ["north"],
-    "facets": None,
-    "ties_at_cut": 0,
-    "unknown_words": [],
-    "excluded_words": [],
-    "unread": None,
-    "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
-}
+    "silos_asked": 3, "silos_answered": 2, "missing_silos": {"south": "It did not answer within 10 seconds."},
+    "limited_silos": {}, "nothing_close": False, "by_code_only": ["north"], "facets": None, "ties_at_cut": 0,
+    "unknown_words": [], "excluded_words": [], "unread": None, "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
+}  # fmt: skip
 EXAMPLE_ITEM: JsonDict = {**EXAMPLE, "modalities": ["image", "text"], **EXAMPLE_SHOWN}
 
 
@@ -275,21 +266,16 @@ class ResultsDocument(BaseModel):
     def of(cls, hits: Hits, *, asked: int) -> ResultsDocument:
         """Return the document of a result of ``asked`` silos. Its values are not checked again, which would take longer."""
         return cls.model_construct(
-            order=hits.order,
-            hits=_hit_documents(hits),
-            silos_asked=asked,
-            silos_answered=asked - len(hits.missing_silos),
-            missing_silos=dict(hits.missing_silos),
-            limited_silos=dict(hits.limited_silos),
-            nothing_close=hits.nothing_close,
+            order=hits.order, hits=_hit_documents(hits), silos_asked=asked,
+            silos_answered=asked - len(hits.missing_silos), missing_silos=dict(hits.missing_silos),
+            limited_silos=dict(hits.limited_silos), nothing_close=hits.nothing_close,
             by_code_only=list(hits.by_code_only),
             facets=None if hits.facets is None else {name: dict(counts) for name, counts in hits.facets.items()},
-            ties_at_cut=hits.ties_at_cut,
-            unknown_words=list(hits.unknown_words),
+            ties_at_cut=hits.ties_at_cut, unknown_words=list(hits.unknown_words),
             excluded_words=list(hits.excluded_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),
             model_digests=sorted(hits.model_digests),
-        )
+        )  # fmt: skip
 
 
 class ItemDocument(BaseModel):

@@ -168,19 +168,15 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     status = await service.recent_status()
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
-        "federation.html",
-        who,
-        status,
+        "federation.html", who, status,
         silos=[(known[silo.name], silo, cards.item_count(silo)) for silo in status.silos],
         reachable=sum(silo.reachable for silo in status.silos),
         models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
         charts=cards.charts(status.rounds, status.chosen_round),
         uplink=size_in_words(sum(record.uplink_bytes for record in status.rounds)),
-        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
-        size_in_words=size_in_words,
-        advice=COLLAPSED,
-        badges=known,
-    )
+        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)), size_in_words=size_in_words,
+        advice=COLLAPSED, badges=known,
+    )  # fmt: skip
 
 
 def error_page(status: int, message: str) -> HTMLResponse:
@@ -212,23 +208,14 @@ def _search_page(
     asked = len(form.silos) or len(status.silos)
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
-        "search.html",
-        who,
-        status,
-        code,
-        form=form,
-        message=message,
+        "search.html", who, status, code, form=form, message=message,
         summary=None if hits is None else summarized(hits, form, asked=asked),
-        cards=[] if hits is None else cards.hit_cards(hits, status),
-        examples=cards.example_cards(status),
+        cards=[] if hits is None else cards.hit_cards(hits, status), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
-        silent=[silo for silo in status.silos if not silo.reachable],
-        labels=cards.labels_of(status),
-        targets=cards.TARGET_WORDS,
-        ways=cards.ways_to_search(status),
-        media_types=MEDIA_TYPES,
-    )
+        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status),
+        targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
+    )  # fmt: skip
 
 
 def _item_page(
@@ -249,23 +236,16 @@ def _item_page(
         return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
 
     return _page(
-        "item.html",
-        who,
-        status,
-        item=found,
-        badge=known[found.silo],
-        source=source,
-        small=small,
+        "item.html", who, status, item=found, badge=known[found.silo], source=source, small=small,
         tiny=small and cards.is_tiny(source),
         sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
         targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS]
         if by
         else [],
         cards=[] if hits is None else cards.hit_cards(hits, status),
-        summary=None if hits is None else summarized(hits, form, asked=len(status.silos)),
-        by=words[by] if by else "",
+        summary=None if hits is None else summarized(hits, form, asked=len(status.silos)), by=words[by] if by else "",
         message=message,
-    )
+    )  # fmt: skip
 
 
 def encoded(picture: Image.Image, pixels: int) -> tuple[bytes, str]:

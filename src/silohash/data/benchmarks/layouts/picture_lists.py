@@ -182,19 +182,15 @@ def _join_lists(
     )
     repeated = sum(len(rows[split]) - len(stated[split]) for split in lists)
     return Contents(
-        ids=np.array(names, np.str_),
-        image=image,
-        text=None,
-        labels=labels,
-        label_names=checks.numbered("class", labels.shape[1]),
-        stated=stated,
+        ids=np.array(names, np.str_), image=image, text=None, labels=labels,
+        label_names=checks.numbered("class", labels.shape[1]), stated=stated,
         notes={
             "texts": "none in the lists",
             **notes,
             **_overlap_notes(stated),
             **reading.count_notes({"lines that repeat a picture of their list": repeated}),
         },
-    )
+    )  # fmt: skip
 
 
 def _join_labels(
@@ -292,10 +288,7 @@ def read_picture_lists(
     )
     image, picture_notes = reading.check_picture_files(root / pictures, paths, remedy)
     return Contents(
-        ids=reading.unique_ids(paths),
-        image=image,
-        text=text,
-        labels=labels,
+        ids=reading.unique_ids(paths), image=image, text=text, labels=labels,
         label_names=checks.numbered("class", labels.shape[1]),
         notes={
             **label_notes,
@@ -304,7 +297,7 @@ def read_picture_lists(
             **pair_notes(text, labels),
             **checks.size_notes(rows, published.get(labels.shape[1], ())),
         },
-    )
+    )  # fmt: skip
 
 
 def picture_list_layout(published: Mapping[int, tuple[int, ...]], *, endings: tuple[str, ...] = ("",)) -> Layout:

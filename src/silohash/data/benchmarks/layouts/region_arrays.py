@@ -234,4 +234,4 @@ REGION_ARRAYS = Layout(
         "regions": "all (the regions themselves), mean (their mean per picture) or none",
         "parts": "which of train, dev and test (or testall) to read, joined with |",
     },
-)
+)  # fmt: skip

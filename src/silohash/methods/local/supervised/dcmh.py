@@ -174,17 +174,11 @@ class DCMH(StoredPairs[DCMHParams]):
     presets: ClassVar = {
         "recommended": {},
         "paper": {
-            "quantization_weight": 1.0,
-            "balance_weight": 1.0,
-            "similarity": "any",
-            "class_balance": False,
-            "normalization": "paper",
-            "pair_weight": 0.0,
-            "fresh_optimizers": True,
-            "independent_batches": True,
+            "quantization_weight": 1.0, "balance_weight": 1.0, "similarity": "any", "class_balance": False,
+            "normalization": "paper", "pair_weight": 0.0, "fresh_optimizers": True, "independent_batches": True,
             "anchors": 1_000_000,
         },
-    }
+    }  # fmt: skip
     remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
     relaxation = "identity"
     by_tower = True

@@ -191,18 +191,11 @@ class DLFFH(DCMH):
     presets: ClassVar = {
         "recommended": {},
         "paper": {
-            "labels": "oracle-labels",
-            "label_weight": 1.0,
-            "quantization_weight": 0.1,
-            "balance_weight": 0.1,
-            "similarity": "any",
-            "class_balance": False,
-            "normalization": "paper",
-            "pair_weight": 0.0,
-            "independent_batches": True,
-            "anchors": 1_000_000,
+            "labels": "oracle-labels", "label_weight": 1.0, "quantization_weight": 0.1, "balance_weight": 0.1,
+            "similarity": "any", "class_balance": False, "normalization": "paper", "pair_weight": 0.0,
+            "independent_batches": True, "anchors": 1_000_000,
         },
-    }
+    }  # fmt: skip
 
     def __init__(self, params: DLFFHParams) -> None:
         super().__init__(params)

@@ -216,20 +216,11 @@ class SSAH(StoredPairs[SSAHParams]):
     presets: ClassVar = {
         "recommended": {},
         "paper": {
-            "feature_weight": 1.0,
-            "code_weight": 1.0,
-            "quantization_weight": 1e-4,
-            "label_weight": 1e-4,
-            "adversarial_weight": 1.0,
-            "similarity": "any",
-            "class_balance": False,
-            "normalization": "paper",
-            "anchors": 1_000_000,
-            "width": 4096,
-            "label_steps": 1,
-            "text_scales": True,
+            "feature_weight": 1.0, "code_weight": 1.0, "quantization_weight": 1e-4, "label_weight": 1e-4,
+            "adversarial_weight": 1.0, "similarity": "any", "class_balance": False, "normalization": "paper",
+            "anchors": 1_000_000, "width": 4096, "label_steps": 1, "text_scales": True,
         },
-    }
+    }  # fmt: skip
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the towers, the label network and the discriminators."""
