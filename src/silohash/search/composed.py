@@ -37,6 +37,11 @@ _QUOTED_OR_EXCLUDED = re.compile(r'(?<!\S)(?:["“]([^"“”]*)["”]|[-−－]
 _EXCLUDED = re.compile(r"(?<!\S)[-−－]\S")
 
 
+def text_to_match(text: str | None, own_text: str | None, *, accepted: bool) -> str | None:
+    """Return the text to compare words with: that of this process, or that of another machine if it is accepted."""
+    return text if accepted and own_text is None else own_text
+
+
 def parsed_text(typed: str) -> tuple[str, tuple[str, ...]]:
     """Return what is searched for of a text, and its excluded words, each once and without its minus.
 

@@ -127,7 +127,7 @@ def conditions_of(given: str | Condition | Iterable[str | Condition]) -> tuple[C
 
 def labeled(labels: str | Collection[str] | None) -> tuple[Condition, ...]:
     """Return the conditions that an item has all of some labels."""
-    several = labels if isinstance(labels, list | tuple | set | None) else [labels]
+    several = labels if isinstance(labels, list | tuple | set | None) else [cast(str, labels)]
     return tuple(Condition(LABELS, "=", (label,)) for label in several or ())
 
 

@@ -201,10 +201,6 @@ class Query(SearchOptions):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
 
-    def typed(self, *, accepted: bool) -> str | None:
-        """Return the text to compare words with: that of this process, or that of another machine if it is accepted."""
-        return self.text if accepted and self.own_text is None else self.own_text
-
     @property
     def window(self) -> int:
         """The number of nearest items that are ordered by outputs; 0 without the query's magnitudes."""

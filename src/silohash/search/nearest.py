@@ -32,7 +32,7 @@ from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
-from silohash.search.composed import parsed_text
+from silohash.search.composed import parsed_text, text_to_match
 from silohash.search.filters import Mask
 from silohash.search.hits import Query
 from silohash.search.loaded_index import Indexes, LoadedIndex
@@ -106,7 +106,7 @@ def matches_in(
     indexes: Indexes, query: Query, policy: Policy, fields: Collection[str], approved: Approved
 ) -> MatchesOf:
     """Return what `matches_of` does for each index. ``approved`` is only called if there is a text to match."""
-    text = query.typed(accepted=policy.accept_query_words)
+    text = text_to_match(query.text, query.own_text, accepted=policy.accept_query_words)
     if text is None:
         return None
     ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits

@@ -20,8 +20,8 @@ from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search import browse, nearest
-from silohash.search.composed import parsed_text
-from silohash.search.filters import Mask
+from silohash.search.composed import parsed_text, text_to_match
+from silohash.search.filters import Mask, labeled
 from silohash.search.hits import Hits, Query, SearchOptions, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import Indexes, LoadedIndex
@@ -328,9 +328,10 @@ class SiloNode:
 
     def _indexes_for(self, query: Query | Browse) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
-        used = [*(condition.column for condition in query.conditions), *filter(None, [query.newest_by])]
+        conditions = (*query.where, *labeled(query.label))
+        used = [*(condition.column for condition in conditions), *filter(None, [query.newest_by])]
         hides = isinstance(query, Browse) and self.policy.max_distance_bits is not None
-        if refusal := BROWSING_REFUSED if hides else self.policy.refusal_to_use(used):
+        if refusal := BROWSING_REFUSED if hides else used and self.policy.refusal_to_use(used):
             raise NotPermitted(refusal)
         if query.radius_bits is not None and self.policy.rank_only:
             raise NotPermitted("Its policy does not release distances, so a search cannot limit them.")
@@ -361,7 +362,7 @@ class SiloNode:
         if self._ignores_magnitudes(query):
             query = query.without_magnitudes()
         k, most = min(query.reach, self.policy.max_results), self.policy.max_results
-        text = query.typed(accepted=self.policy.accept_query_words) or ""
+        text = text_to_match(query.text, query.own_text, accepted=self.policy.accept_query_words) or ""
         passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
         filtered_last = passing is not None and not self._outputs
         asks_for_scores = len(indexes) == 1 and not ((query.nodes is None and query.content is None) or filtered_last)
