@@ -26,6 +26,7 @@ MATRIX = np.random.default_rng(0).normal(size=(3, BITS)).astype(np.float32)
 class Linear(nn.Module):
     """A network without a bias, which also counts the rows of each batch and drops outputs during training."""
 
+    bits = BITS
     modalities: tuple[Modality, ...] = ("image", "text")
 
     def __init__(self) -> None:

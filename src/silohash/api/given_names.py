@@ -102,7 +102,6 @@ def _table(labels: Given) -> Table | None:
 
 
 def _table_of_rows(rows: list[Any]) -> Table | None:
-    """Return lists of numbers of one length as a table, and None for others."""
     if not all(isinstance(row, list | tuple | np.ndarray) for row in rows) or len(set(map(len, rows))) != 1:
         return None
     try:
@@ -175,7 +174,9 @@ def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
         if isinstance(name, str) and (
             _LIST.fullmatch(name) or (_SEPARATOR.search(name) and every.issuperset(_SEPARATOR.split(name)))
         ):
-            raise AmbiguousForm(f'The label "{visible(name)[:100]}" is a list in a text. Give a set of texts per item.')
+            raise AmbiguousForm(
+                f'The label "{visible(name)[:100]}" is a list in a text. Give a list or set of texts per item.'
+            )
     highest = max((name for name in every if isinstance(name, int)), default=0)
     if highest in MARKERS and highest - 1 not in every:
         raise AmbiguousForm(

@@ -254,8 +254,7 @@ class TrainedRun:
             vector_modality: Whether the vector describes an "image" or a "text".
             text_weight: Weight of the text beside an image, from 0 for the image alone to 1 for the text alone.
             region: The part of the image to search for: left, top, right and bottom as shares of its width and height.
-            find: What to find: "item" for items by the nearer of their picture code and their text code, "image" for
-                pictures alone, or "text" for texts alone. An item with one code is found by that one.
+            find: "item" for items by the nearer of their two codes, "image" for pictures alone, or "text" for texts alone.
             k: Number of hits.
             offset: Number of nearest items to skip, for the pages after the first.
             radius_bits: Maximum distance of a hit, in bits; None for no limit.
@@ -275,17 +274,15 @@ class TrainedRun:
 
         Returns:
             The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched is listed
-            in ``missing_silos`` with the reason. If no silo answered, this is not an error: there are no hits, and
-            ``answered`` is False.
+            in ``missing_silos`` with the reason. If no silo answered, ``answered`` is False.
 
         Raises:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held a word of it.
         """
-        nothing = text is image is vector is None
         asked = (text, image, vector, vector_modality)
-        value, modality = (None, None) if nothing else read_input(*asked, text_weight=text_weight, region=region)
+        value, modality = read_input(*asked, text_weight=text_weight, region=region)
         request = SearchRequest(
-            value=value, modality=modality or "image", target=target_named(find), k=k, offset=offset,
+            value=value, modality=modality, target=target_named(find), k=k, offset=offset,
             radius_bits=radius_bits, where=(*conditions_of(where), *labeled(label)),
             silos=None if silos is None else tuple(several(silos)), facets=tuple(several(facets)),
             facet_values=facet_values, newest_by=newest_by, candidates=candidates, deadline_seconds=deadline_seconds,

@@ -260,13 +260,14 @@ def search(
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
-        if not hits and hits.answered and (about := _about_filters([*(label or ()), *(where or ())], radius)):
+        if not hits and hits.answered and (about := _about_filters(label, where, radius)):
             print_status(about)
     _check_answered(hits, print_reasons=as_json)
 
 
-def _about_filters(conditions: list[str], radius: int | None) -> str:
+def _about_filters(labels: list[str] | None, where: list[str] | None, radius: int | None) -> str:
     """Return a sentence on the filters of a search without hits; empty if there were none."""
+    conditions = [*(labels or ()), *(where or ())]
     limits = [f"that pass the filters ({', '.join(conditions)})"] if conditions else []
     limits += [] if radius is None else [f"within {radius} bits of the query"]
     return f"Only items {' and '.join(limits)} were searched." if limits else ""

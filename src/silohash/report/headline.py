@@ -164,7 +164,6 @@ def _sentence(standings: Sequence[Standing]) -> str:
 
 
 def _by_role(standings: Sequence[Standing]) -> list[Standing]:
-    """Return the runs in the order of `ROLE_WORDS`."""
     return sorted(standings, key=lambda each: list(ROLE_WORDS).index(each.role))
 
 
@@ -217,10 +216,8 @@ def _reaches(measure: str, value: str, *, several: bool = False) -> str:
     """Return the verb of the sentence, with the value and the name of the measure."""
     name = "mAP" if measure == "mAP@all" else measure
     if _is_recall_of_pairs(measure):
-        verb = "find" if several else "finds"
-        return (
-            f"{verb} the right partner among the first {_cutoff(measure)} results in {value} of the searches ({name})"
-        )
+        verb, first = "find" if several else "finds", _cutoff(measure)
+        return f"{verb} the right partner among the first {first} results in {value} of the searches ({name})"
     if _is_map(measure):
         return f"{'find' if several else 'finds'} relevant items with {value} average precision ({name})"
     return f"{'reach' if several else 'reaches'} {value} ({name})"

@@ -37,11 +37,6 @@ _QUOTED_OR_EXCLUDED = re.compile(r'(?<!\S)(?:["“]([^"“”]*)["”]|[-−－]
 _EXCLUDED = re.compile(r"(?<!\S)[-−－]\S")
 
 
-def text_to_match(text: str | None, own_text: str | None, *, accepted: bool) -> str | None:
-    """Return the text to compare words with: that of this process, or that of another machine if it is accepted."""
-    return text if accepted and own_text is None else own_text
-
-
 def parsed_text(typed: str) -> tuple[str, tuple[str, ...]]:
     """Return what is searched for of a text, and its excluded words, each once and without its minus.
 
@@ -72,6 +67,11 @@ def parsed_text(typed: str) -> tuple[str, tuple[str, ...]]:
     if len(excluded) > MOST_EXCLUDED:
         raise OutOfRange(f"The text excludes {len(excluded):,} words. Exclude at most {MOST_EXCLUDED}.")
     return " ".join(rest.split()) if excluded else rest, tuple(excluded)
+
+
+def compared_text(own: str | None, sent: str | None, *, accepted: bool) -> str | None:
+    """Return the text whose words a silo compares: that of this process, or that of another machine if it is accepted."""
+    return sent if accepted and own is None else own
 
 
 @dataclass(frozen=True, eq=False)

@@ -282,6 +282,7 @@ class Federation:
         by_model: dict[str, Code] = {}
 
         def encoded_by(name: str) -> Code:
+            """Return the code by a model."""
             if name not in by_model:
                 found = self._encoder(name).encode_all(values, weight)
                 magnitudes = None if found.magnitudes is None else found.magnitudes[0]
@@ -393,18 +394,30 @@ class Federation:
             Hits.judged, calibration=self._calibration(encoded, options), known=encoded.known, bar=options.bar
         )
         told, progress = partial(_told, encoded, refusals, by_code_only, self.folders, judge), options.progress
-        scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
-        values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
         if progress is not None:
-            values["progress"] = lambda hits: progress(told(hits))
-        if scoring and encoded.scored:
+            options = replace(options, progress=lambda hits: progress(told(hits)))
+        queries = self._queries(encoded, options, set(refusals), worded)
+        left = deadline if encoded.content is None and not worded else _left(end)
+        hits = told(await ask(self.bus, queries, deadline_seconds=left))
+        if encoded.unencoded is not None and not (hits or options.offset) and (hits.answered or not queries):
+            raise UnknownWords(
+                f"{encoded.unencoded} {NO_ITEM if queries else 'No silo compares the words of the text.'}"
+            )
+        return hits
+
+    def _queries(
+        self, encoded: Encoded, options: SearchOptions, compare_codes: Collection[str], worded: Collection[str]
+    ) -> dict[str, Query]:
+        """Return the query of each silo. Those with the same one share the object, and so its encoding as a message."""
+        scoring = set(encoded.codes).difference(compare_codes) if encoded.scored else set()
+        values = {**options.values(), "request_id": self._request_id(), "source": encoded.source}
+        if scoring:
             # A silo that compares codes finds what the others score, so that the answers can be merged.
             values["target"] = encoded.scored
         distinct: dict[tuple[int, bool, bool], Query] = {}
         queries: dict[str, Query] = {}
         for silo, code in encoded.codes.items():
             which = id(code), silo in scoring, silo in worded
-            # Silos with the same query share the object, and so its encoding as a message.
             if which not in distinct:
                 distinct[which] = Query(
                     words=code.words,
@@ -416,13 +429,7 @@ class Federation:
                     **(encoded.texts(here=self.silos_are_here, sent=silo in worded) | values),
                 )
             queries[silo] = distinct[which]
-        left = deadline if encoded.content is None and not worded else _left(end)
-        hits = told(await ask(self.bus, queries, deadline_seconds=left))
-        if encoded.unencoded is not None and not (hits or options.offset) and (hits.answered or not queries):
-            raise UnknownWords(
-                f"{encoded.unencoded} {NO_ITEM if queries else 'No silo compares the words of the text.'}"
-            )
-        return hits
+        return queries
 
 
 def _told(

@@ -94,8 +94,7 @@ class SearchOptions:
         deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
         bar: Lowest probability of a hit that is close; None for the distance that validation found.
         share_words: Whether a text may be sent to silos of other machines that match its words, if the hub allows it, too.
-        progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
-            not answered yet are missing.
+        progress: Gets the merged answers so far, without silos that have not answered yet, possibly in another thread.
     """
 
     target: Target = "item"
@@ -200,6 +199,11 @@ class Query(SearchOptions):
         if self.magnitudes is not None and (self.magnitudes.shape != (self.bits,) or self.magnitudes.dtype != np.uint8):
             raise WrongShape(f"The query's magnitudes have the shape {self.magnitudes.shape}. Give one uint8 per bit.")
         super().__post_init__()
+
+    @property
+    def asks_for_scores(self) -> bool:
+        """Whether silos whose models score pairs are to score what they find."""
+        return self.nodes is not None or self.content is not None
 
     @property
     def window(self) -> int:

@@ -48,11 +48,11 @@ def read_input(
     *,
     text_weight: float = TEXT_WEIGHT,
     region: RegionLike | None = None,
-) -> tuple[Value | Composed, Modality]:
+) -> tuple[Value | Composed | None, Modality]:
     """Return the value to search for, and its modality. A vector, for runs on given features, needs to be told its own.
 
     Raises:
-        UserError: Unless one of text, image and vector is given and can be read, or text and image together.
+        UserError: Unless one of text, image and vector is given and can be read, or text and image together, or none.
     """
     _check_given(text, image, vector, region)
     if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
@@ -62,14 +62,14 @@ def read_input(
         return picture if text is None else Composed(picture, text, text_weight), "image"
     if text is not None:
         return text, "text"
-    return _read_vector(vector), modality_named(vector_modality)
+    return None if vector is None else _read_vector(vector), modality_named(vector_modality)
 
 
 def _check_given(text: object, image: object, vector: object, region: object) -> None:
     """Check that the parts of a query are one of those that `read_input` reads."""
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
-    if len(given) != 1 and given != ["text", "image"]:
-        were = f"{' and '.join(given) or 'none'} {'were' if given else 'was'} given"
+    if len(given) > 1 and given != ["text", "image"]:
+        were = f"{' and '.join(given)} were given"
         raise OneInputNeeded(f"Search for one of text, image and vector, or for a text with an image; {were}.")
     if text is not None:
         if not isinstance(text, str):

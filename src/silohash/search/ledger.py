@@ -29,7 +29,7 @@ from silohash.base.files import explaining_disk_errors
 from silohash.base.sqlite_files import connect, transaction
 from silohash.index.codes import CodeBytes, to_bytes
 from silohash.index.store import Noise
-from silohash.search.composed import text_to_match
+from silohash.search.composed import compared_text
 from silohash.search.hits import Query
 from silohash.search.policy import DAY_SECONDS, Policy
 
@@ -118,7 +118,7 @@ class Ledger:
         code, days = to_bytes(query.words[None], query.bits)[0], policy.near_days
         asker = self._digest(query.asker.encode())
         filters = "&".join(sorted(map(str, query.where)))
-        typed = text_to_match(query.text, query.own_text, accepted=policy.accept_query_words) or ""
+        typed = compared_text(query.own_text, query.text, accepted=policy.accept_query_words) or ""
         about = f"{query.target}/{query.bits}/{query.label or ''}/{filters}/{typed}".encode()
         question = self._digest(about + code.tobytes())
         limit_bits = query.bits // 4 if policy.near_bits is None else policy.near_bits

@@ -96,8 +96,8 @@ class LoadedIndex:
         self._in_memory = isinstance(backend, str) or backend.in_memory
         self._silo = silo
         self._keys = self.index.keys
-        self._first = int(self._keys[0]) if len(self._keys) else 0
-        self._gapless = not len(self._keys) or int(self._keys[-1]) - self._first == len(self._keys) - 1
+        self._first = int(self._keys[:1].sum())  # 0 without items
+        self._gapless = int(self._keys[-1:].sum()) - self._first == max(0, len(self._keys) - 1)
         known = None if changed is None else former
         self._digests = self._all_digests(known)
         self._magnitudes = self._all_magnitudes(known, wanted=outputs)

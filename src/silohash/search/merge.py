@@ -193,16 +193,16 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
         scores=_joined_scores(parts),
         order_values=column("values"),
-        searched=sum(part.searched for part in parts),
         alterations=("ranks",) if any(part.some_ranks_only for part in parts) else None,
         tiers=column("in_tiers") if worded else None,
         matched=column("held_words") if worded else None,
-        facets=_summed([part.facets for part in parts if part.facets is not None]),
+        facets=_summed(parts),
     )
 
 
-def _summed(facets: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]] | None:
+def _summed(parts: Sequence[Hits]) -> dict[str, dict[str, int]] | None:
     """Return the sums of the numbers of items with each value; None if there are none."""
+    facets = [part.facets for part in parts if part.facets is not None]
     sums: dict[str, Counter[str]] = {}
     for name, counts in chain.from_iterable(each.items() for each in facets):
         sums.setdefault(name, Counter()).update(counts)
@@ -354,7 +354,8 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
     # The page is cut after the merge, because the first hits of all silos may be of one silo.
     merged = merge(parts, k=first.most_hits if by_outputs else first.reach, key=key, by_rank=by_rank)
     merged = by_cosine(merged, first.window, first.reach) if by_outputs else replace(merged, cosines=None)
-    merged = replace(merged, order_values=None, facets=_most_frequent(merged, first))
+    searched = sum(part.searched for part in parts)
+    merged = replace(merged, order_values=None, searched=searched, facets=_most_frequent(merged, first))
     return merged.page(first.offset) if first.offset else merged
 
 

@@ -32,7 +32,7 @@ from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Keys, distinct, positions
 from silohash.index.digests import Digests
-from silohash.search.composed import parsed_text, text_to_match
+from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask
 from silohash.search.hits import Query
 from silohash.search.loaded_index import Indexes, LoadedIndex
@@ -106,7 +106,7 @@ def matches_in(
     indexes: Indexes, query: Query, policy: Policy, fields: Collection[str], approved: Approved
 ) -> MatchesOf:
     """Return what `matches_of` does for each index. ``approved`` is only called if there is a text to match."""
-    text = text_to_match(query.text, query.own_text, accepted=policy.accept_query_words)
+    text = compared_text(query.own_text, query.text, accepted=policy.accept_query_words)
     if text is None:
         return None
     ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
@@ -286,7 +286,7 @@ def nearest_items(
         The items, and a mapping from the place of the last item (`order.place_in_tier`) to the number of items left out
         there. It is empty if there are none.
     """
-    near = _near(indexes, query, k, radius_bits, step_bits, passing)
+    near = _near(indexes, query, k, radius_bits, step_bits, passing, {})
     for tier in (EXACT, ALL_WORDS) if matches else ():
         among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
         if any(map(len, among.values())):
@@ -306,13 +306,13 @@ def _near(
     k: int,
     radius_bits: int | None,
     step_bits: int,
-    passing: PassingIn = None,
-    among: Mapping[Modality, Keys] | None = None,
+    passing: PassingIn,
+    among: Mapping[Modality, Keys],
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
-    chosen: dict[Modality, Keys | None] = {name: None if among is None else among[name] for name in indexes}
+    chosen = {name: among.get(name) for name in indexes}
     if passing is not None:
-        chosen = {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
+        chosen |= {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
     near = {name: loaded.nearest(query.words, k, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.

@@ -20,7 +20,7 @@ from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search import browse, nearest
-from silohash.search.composed import parsed_text, text_to_match
+from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask, labeled
 from silohash.search.hits import Hits, Query, SearchOptions, silent
 from silohash.search.ledger import Ledger
@@ -359,24 +359,23 @@ class SiloNode:
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
-        if self._ignores_magnitudes(query):
-            query = query.without_magnitudes()
+        query = self._without_ignored(query)
         k, most = min(query.reach, self.policy.max_results), self.policy.max_results
-        text = text_to_match(query.text, query.own_text, accepted=self.policy.accept_query_words) or ""
+        text = compared_text(query.own_text, query.text, accepted=self.policy.accept_query_words) or ""
         passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
-        filtered_last = passing is not None and not self._outputs
-        asks_for_scores = len(indexes) == 1 and not ((query.nodes is None and query.content is None) or filtered_last)
+        # A limited answer is filtered when it is found, because filters would bring other items within reach.
+        before, after = (passing, None) if self._outputs else (None, passing)
+        asks_for_scores = len(indexes) == 1 and after is None and query.asks_for_scores
         items, scores, refusal = self._scored(indexes, query, k, passing) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            radius_bits = self.policy.radius_bits(query.radius_bits)
-            before, count = (None, most) if filtered_last else (passing, k)
+            radius_bits, count = self.policy.radius_bits(query.radius_bits), k if after is None else most
             items, left_out = nearest.items_to_merge(
                 indexes, query, count, self.policy, radius_bits, self._released, self.approved_ids, before
             )
         reasons = [*reasons, *refusal]
-        if passing is not None and filtered_last:
-            items, left_out = items.taken(browse.passing_places(indexes, items, passing)[:k]), {}
+        if after is not None:
+            items, left_out = items.taken(browse.passing_places(indexes, items, after)[:k]), {}
             reasons.append(FILTERED_NEAREST.format(most))
         if len(items) < k or k == most:
             reasons += self.policy.reached(query.reach, query.radius_bits, len(items))
@@ -443,9 +442,10 @@ class SiloNode:
             applied=len(query.where),
         )
 
-    def _ignores_magnitudes(self, query: Query) -> bool:
-        """Return whether a query has magnitudes that must not order items."""
-        return query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
+    def _without_ignored(self, query: Query) -> Query:
+        """Return a query without magnitudes that must not order items."""
+        ignored = query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
+        return query.without_magnitudes() if ignored else query
 
     def _edition(self, indexes: Indexes) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""

@@ -18,7 +18,7 @@ Progress: TypeAlias = Callable[[Any], None]
 CANDIDATES = 100
 """Default number of pictures or texts that a silo scores."""
 
-_NUMBERS = ("k", "offset", "radius_bits", "candidates", "facet_values")
+_LOWEST = {"k": 1, "offset": 0, "radius_bits": 0, "candidates": 1, "facet_values": 1}
 
 K: TypeAlias = Annotated[int, Field(ge=1, lt=MOST_ITEMS, description="Number of hits.")]
 Offset: TypeAlias = Annotated[Count, Field(description="Number of nearest items to skip, for further pages.")]
@@ -62,23 +62,16 @@ def check_options(values: Mapping[str, Any]) -> None:
     Raises:
         UserError: If the label is not a text, or a number is not a whole number or out of range.
     """
-    k, offset, radius_bits, candidates, facet_values = (values[name] for name in _NUMBERS)
     label, facets, bar = values["label"], values["facets"], values["bar"]
     if not isinstance(label, str | None):
         raise WrongType(f"The label is of type {type(label).__name__}. Filter by one label, given as a str.")
-    for name, value in values.items():
-        if name in _NUMBERS and not isinstance(value, int | np.integer | None):
+    if len(facets) > MOST_FACETS:
+        raise OutOfRange(f"The values of {len(facets)} columns are to be counted. Name at most {MOST_FACETS}.")
+    for name, lowest in _LOWEST.items():
+        value = values[name]
+        if not isinstance(value, int | np.integer | None):
             raise WrongType(f"{name} is {value!r}. Use a whole number.")
-    if len(facets) > MOST_FACETS or facet_values < 1:
-        raise OutOfRange(
-            f"{facet_values} values of {len(facets)} columns are to be counted. Use at least 1 of at most "
-            f"{MOST_FACETS}."
-        )
-    if k < 1 or offset < 0:
-        raise OutOfRange(f"k is {k} and offset is {offset}. Use k of at least 1 and offset of at least 0.")
-    if candidates < 1:
-        raise OutOfRange(f"The number of candidates is {candidates}. Use at least 1.")
-    if radius_bits is not None and radius_bits < 0:
-        raise OutOfRange(f"The radius is {radius_bits} bits. Use a radius of at least 0 bits.")
+        if value is not None and value < lowest:
+            raise OutOfRange(f"{name} is {value}. Use at least {lowest}.")
     if bar is not None and not (isinstance(bar, float | int) and 0 <= bar <= 1):
         raise OutOfRange(f"The bar is {bar!r}. Use a probability from 0 to 1.")

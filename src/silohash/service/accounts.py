@@ -307,8 +307,7 @@ class Accounts:
         return [Account(name, bool(admin), created) for name, admin, created in run(query, *values).fetchall()]
 
     def _account(self, run: Run, name: str) -> Account:
-        found = self._listed(run, "WHERE name = ?", name)
-        if not found:
+        if not (found := self._listed(run, "WHERE name = ?", name)):
             raise UnknownName(f'There is no account "{name}" in {self.path}. silohash account list prints all.')
         return found[0]
 

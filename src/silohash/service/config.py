@@ -237,8 +237,7 @@ class HubConfig(_Table):
         if self.deadline_limits_seconds[0] > self.deadline_limits_seconds[1]:
             raise ValueError("deadline_limits_seconds must be the shortest and the longest time limit, in this order")
         keys = list(self.silos.values())
-        twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
-        if twice:
+        if twice := sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1):
             raise ValueError(f"silos: {' and '.join(twice)} have the same subject; each silo needs its own certificate")
         sealing = self.sealing.silos
         if odd := sorted(sealing.keys() ^ self.silos.keys()):

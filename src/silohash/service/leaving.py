@@ -31,12 +31,10 @@ def leave_federation(file: Path, silo: str) -> bool:
         UserError: If the silo never belonged to the federation or is the only one, or a file cannot be read or written.
     """
     config, listing, nats = read_config(file, HubConfig), file.with_name("left.json"), file.parent.parent / NATS
-    left = read_json(listing, dict[str, str]) if listing.exists() else {}
-    if silo not in {**config.silos, **left}:
-        raise UnknownName(
-            f'{file} has no silo "{silo}"{suggestion(silo, config.silos)}. Its silos are: {", ".join(config.silos)}.'
-        )
-    staying = {name: key for name, key in config.silos.items() if name != silo}
+    left, known = read_json(listing, dict[str, str]) if listing.exists() else {}, config.silos
+    if silo not in {**known, **left}:
+        raise UnknownName(f'{file} has no silo "{silo}"{suggestion(silo, known)}. Its silos are: {", ".join(known)}.')
+    staying = {name: key for name, key in known.items() if name != silo}
     if not staying:
         raise TooFewSilos(f"{silo} is the only silo of {config.federation}. Stop the hub and the NATS server instead.")
     written = file.parent.name == HUB and (nats / "nats.conf").exists()

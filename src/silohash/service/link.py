@@ -118,6 +118,7 @@ class Link:
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
+            """Make `_keep` connect with a new client."""
             closed.set()
 
         await client.connect(
@@ -150,7 +151,6 @@ class Link:
         self._lost()
 
     async def _report(self, error: Exception) -> None:
-        """Log an error of the connection, unless it is the same as the last one."""
         text = explained(error, self._settings)
         if text != self.problem:
             self.problem = text

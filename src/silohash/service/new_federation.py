@@ -152,8 +152,7 @@ def _check_names(silos: Sequence[str], run: Run) -> None:
                 "Choose another name without slashes."
             )
     seen = Counter(canonical(silo).casefold() for silo in silos)
-    twice = next((silo for silo in silos if seen[canonical(silo).casefold()] > 1), None)
-    if twice is not None:
+    if (twice := next((silo for silo in silos if seen[canonical(silo).casefold()] > 1), None)) is not None:
         raise RepeatedValue(f'Two silos have the name "{twice}" in different spellings{suggestion(twice, silos)}.')
 
 

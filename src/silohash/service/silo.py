@@ -133,6 +133,7 @@ def responder(
     """
 
     def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
+        """Answer one request."""
         start = time.perf_counter()
         response = _audited(node, respond(node, content, most_bytes, choose, arrived=arrived), log)
         seconds = time.perf_counter() - start

@@ -68,6 +68,7 @@ class SiloLink(Link):
 
     async def _subscribe(self, client: Client) -> None:
         async def answer(message: Msg) -> None:
+            """Answer one request."""
             arrived = message.arrived if isinstance(message, ArrivedMessage) else time.monotonic()
             opened = self._request_in(message, arrived)
             if opened is None:

@@ -148,7 +148,6 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link a file of the previous checkpoint into the new one, or copy it if hard links are not supported."""
     try:
         target.hardlink_to(source)
     except OSError:

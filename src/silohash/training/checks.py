@@ -12,7 +12,7 @@ import numpy as np
 
 from silohash.base.errors import NotPrivate
 from silohash.base.registry import Registry
-from silohash.base.types import Arrays, Modality, Rows
+from silohash.base.types import MODALITIES, Arrays, Rows
 from silohash.data.archive import Archive, Column
 from silohash.features.base import SETS, Featurizer
 from silohash.features.given import GivenFeatures
@@ -58,8 +58,7 @@ def _largest_class(rows: slice, arrays: Arrays, *, clusters: bool) -> int:
 
 def towers_of_few_silos(weight_cap: float, rule: str, silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
     """Yield a remark per setting of the average that has no effect on a tower, because too few silos train it."""
-    modalities: tuple[Modality, ...] = ("image", "text")
-    for modality in modalities:
+    for modality in MODALITIES:
         count = sum(bool(arrays[f"has_{modality}"][rows].any()) for rows in training_rows(silos))
         if count and cap_is_too_low(weight_cap, count):
             yield (

@@ -417,7 +417,6 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
 
 
 def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays) -> tuple[str, ...]:
-    """Return remarks on settings that have no effect on the silos' items, as sentences."""
     settings, federated = resolved.config.federated, resolved.federated
     rule = settings.robust.rule if settings.robust else ""
     towers = towers_of_few_silos(settings.given_cap, rule, sizes, arrays) if federated.traits.averages else ()

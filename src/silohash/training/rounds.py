@@ -40,7 +40,6 @@ class RoundSettings:
     """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        silos: Names of the silos, in order.
         fraction: Fraction of the silos that take part in each round.
         validate: Whether the silos score the model of every round on queries held back from training.
         validation_by: What makes an item a right answer to these queries.
@@ -157,12 +156,9 @@ def _round(
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the record of a round needs of a silo's result.
+    """What the record of a round needs of a silo's result: without arrays, but with the size of the update as it was sent.
 
-    Attributes:
-        result: The result without arrays.
-        uplink_bytes: Size of the update as it was sent.
-        rejected: The reason why the update is not used; None if it is used.
+    It has the reason for which the update was rejected; None if it is used.
     """
 
     result: SiloResult

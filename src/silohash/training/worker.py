@@ -212,6 +212,7 @@ def _prepare() -> Callable[[bytes], bytes]:
     worker = Worker(prepared, choose_device(prepared.config.train.device))
 
     def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
         try:
             return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:

@@ -56,6 +56,12 @@ def test_node_that_raises_is_missing_and_the_others_answer(node, query):
     assert hits.missing_silos == {"south": "It failed: OSError: disk gone"}
 
 
+def test_all_items_of_the_silos_that_answer_count_as_searched(tmp_path, node, query):
+    south = made_up_node(tmp_path, "south", made_up_codes(30, BITS, seed=3), BITS)
+    assert [node.answer(query).searched, ask([node, south], query).searched] == [50, 80]
+    assert ask([node, Scripted("west", lambda _: one_hit("west", searched=7))], replace(query, offset=2)).searched == 57
+
+
 def test_late_node_is_missing(node, query, monkeypatch):
     wait, now, answer = threading.Event(), [100.0], node.answer
     monkeypatch.setattr("silohash.search.bus.time", SimpleNamespace(monotonic=lambda: now[0]))

@@ -152,7 +152,6 @@ class Records:
         return "" if record is None else record.picture
 
     def _make_durable(self) -> None:
-        """Wait until the names of the files are on the disk, too."""
         if self.folder.is_dir():
             # A file that is on the disk can still lose its name in a power failure if its folder is not.
             with explaining_disk_errors(self.folder):
@@ -290,6 +289,7 @@ class FolderScanner:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
+            """Note that a part of the folder could not be read."""
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 

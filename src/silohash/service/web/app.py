@@ -38,6 +38,7 @@ class _Static(StaticFiles):
     """Static files. Browsers may keep a file whose address contains its version."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file, or an error if it does not exist."""
         response = await super().get_response(path, scope)
         if scope["query_string"].startswith(b"v="):
             response.headers["cache-control"] = FOREVER

@@ -216,7 +216,6 @@ class Gate:
         return content if len(content) <= LONGEST_FIELD else ""
 
     def _set(self, answer: Response, cookie: str, content: str, seconds: int) -> None:
-        """Set a cookie for some seconds, or let the browser forget it."""
         answer.set_cookie(cookie, content, seconds, secure=True, httponly=True, samesite="lax")
 
     async def _program(self, request: Request, credentials: str) -> str:
@@ -234,8 +233,7 @@ class Gate:
         return token.account
 
     async def _person(self, request: Request) -> str:
-        account = await self.signed_in(request)
-        if account is None:
+        if (account := await self.signed_in(request)) is None:
             raise _not_signed_in(request)
         if request.method not in SAFE_METHODS:
             _check_origin(request)
@@ -244,8 +242,7 @@ class Gate:
         return account.name
 
     def _count(self, limit: RateLimit, key: str) -> None:
-        wait = limit.wait_seconds(key)
-        if wait:
+        if wait := limit.wait_seconds(key):
             raise HTTPException(429, f"Too many requests. Wait {math.ceil(wait)} s.", _retry_after(wait))
 
     async def _show(self, request: Request, next: str = "/") -> Response:  # noqa: A002  the name in the address
@@ -305,8 +302,7 @@ class Gate:
         return answer
 
     async def _show_account(self, request: Request) -> Response:
-        account = await self.signed_in(request)
-        if account is None:
+        if (account := await self.signed_in(request)) is None:
             self._count(self.address_limit, address_of(request))
             return RedirectResponse(_sign_in_address(ACCOUNT), 303)
         return HTMLResponse(render("account.html", account=account, sign_out=SIGN_OUT))

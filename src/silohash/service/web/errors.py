@@ -108,6 +108,7 @@ def handle_errors(
     """
 
     async def explained(request: Request, error: Exception) -> Response:
+        """Answer with the sentence of the error, or with what is wrong with the request."""
         if isinstance(error, RequestValidationError):
             return answer(request, 422, message_of(error, request), "")
         if isinstance(error, HTTPException):

@@ -101,8 +101,7 @@ class Guard:
                     message = {"type": "http.response.body"}
             await send(message)
 
-        refusal = self._refusal(scope)
-        if refusal is not None:
+        if (refusal := self._refusal(scope)) is not None:
             await _refusal(*refusal)(scope, receive, sending)
             return
         try:

@@ -65,6 +65,7 @@ async def serve_hub(
     silos = BreakerBus(asked, misses=misses, patience_seconds=seconds, observe=metrics.breaker_changed)
 
     def make(run: Run) -> HubBackend:
+        """Return the backend of a run."""
         backend = HubBackend(run, config.silos, silos, deadline_seconds=seconds, share_words=config.share_words)
         backend.deadline_limits = config.deadline_limits_seconds
         return backend

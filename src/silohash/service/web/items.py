@@ -56,6 +56,7 @@ def _guarded_app(token: str) -> FastAPI:
     """Return an application without routes that checks the token and the size of requests and explains errors."""
 
     async def check_token(request: Request) -> str:
+        """Refuse a request without the token."""
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(sent.encode(), token.encode()):
             raise HTTPException(401, "Send the token of this silo: Authorization: Bearer TOKEN", BEARER)
@@ -109,8 +110,7 @@ def items_app(keeper: Keeper, token: str) -> FastAPI:
     @app.get("/v1/items/{name:path}", summary="Return the state of an item")
     def get_item(name: ItemId) -> ItemState:
         """Return whether an item can be found, and by which model it was encoded."""
-        state = keeper.state(name)
-        if state is None:
+        if (state := keeper.state(name)) is None:
             raise HTTPException(404, _unknown(name))
         return state
 
@@ -142,7 +142,6 @@ def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[No
 
 
 def _record(name: str, text: str, labels: tuple[str, ...] | list[str]) -> Record:
-    """Return the record of an item, after checking its texts."""
     kept = tuple(dict.fromkeys(filter(None, (label.strip() for label in labels))))
     for value in (name, *filter(None, (text, *kept))):
         if not is_id(value):

@@ -196,8 +196,7 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
 
 
 async def _kept(service: Service, name: str) -> Image.Image:
-    kept = service.recent.get(name)
-    if kept is None:
+    if (kept := service.recent.get(name)) is None:
         raise NotFound(EXPIRED)
     return await service.read_picture(kept.content, drawing=kept.drawing)
 

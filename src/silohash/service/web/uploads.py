@@ -108,7 +108,9 @@ def _check_header(content: bytes) -> None:
         ) from error
     except Exception as error:  # a decoder may fail in any way on a malformed header
         reason = str(error) or type(error).__name__
-        raise UploadRefused(f"The file is not a picture that can be read: {reason}. Send PNG or JPEG.", 415) from error
+        raise UploadRefused(
+            f"The file is not a picture that can be read: {reason}. Send a PNG or JPEG file.", 415
+        ) from error
 
 
 def _check_single_kind(content: bytes) -> None:

@@ -75,7 +75,6 @@ class PrivateRound:
 
     Attributes:
         place: What else the noise depends on.
-        round: Number of the round, from 0.
         drawn: Number of silos per round.
     """
 
@@ -266,6 +265,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
     """Return the outputs of a step's modalities for a single item."""
 
     def cut(part: Mapping[Modality, Tensor]) -> dict[Modality, Tensor]:
+        """Return the row of the item, for the modalities of the step."""
         return {m: values[place : place + 1] for m, values in part.items() if m in step.modalities}
 
     return replace(
@@ -287,8 +287,7 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
     require("dp_accounting", "exchange.privacy")
     with seeds.torch_globally(resolved.config.seed, "initial weights"):
         model = resolved.local.build(spec, resolved.config.local.bits)
-    buffers = sorted(buffers_of(model) - fixed_buffers(model))
-    if buffers:
+    if buffers := sorted(buffers_of(model) - fixed_buffers(model)):
         raise NotPrivate(
             f"exchange.privacy: the model has buffers that silos send exactly, such as {buffers[0]}. Choose a local method "
             "and towers without batch normalization, such as csq on feature vectors."
@@ -361,6 +360,7 @@ class RecordGradients:
         passes = Passes()
 
         def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            """Keep one use of a layer."""
             assert isinstance(layer, nn.Linear)  # noqa: S101  hooked below
             if output.requires_grad:
                 passes.uses.append((layer, inputs[0].detach(), output))

@@ -145,7 +145,6 @@ def _address(startup: Path) -> tuple[str, int]:
 
 
 def _data(file: Path) -> Finding:
-    """Return whether the archive of a silo can be read, and what it warns of."""
     try:
         archive = archive_of(read_site_settings(file).data)
     except UserError as error:

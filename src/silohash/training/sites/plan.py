@@ -343,8 +343,7 @@ def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Array
         return {}
     counts, items = np.zeros(len(labels), np.int64), np.zeros(2, np.int64)
     for message in descriptions:
-        found = entries_under("labels", message.sums)
-        if found:
+        if found := entries_under("labels", message.sums):
             counts += _in_order(labels, message)
             items += found["label_items"]
     return dict(zip(LABEL_SUMS, (counts, items), strict=True))

@@ -122,7 +122,6 @@ class Site:
         return self.settings.state / run
 
     def _prepare(self, run: str, task: SiloTask) -> None:
-        """Load the silo's inputs of a run, from what the server sent before."""
         folder = self._folder(run)
         first, agreed = read_message(folder / ANNOUNCED), read_message(folder / PLAN)
         plan = Plan.decode(agreed)
@@ -258,8 +257,7 @@ class KeptArrays:
         """
         if not arrays:
             return {}
-        reason = infinite_array("its stored ", arrays)
-        if reason is not None:
+        if (reason := infinite_array("its stored ", arrays)) is not None:
             raise Diverged(f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0.")
         place = (round, int(finishing))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -300,6 +298,7 @@ def _prepare() -> Callable[[bytes], bytes]:
     site = Site(read_site_settings(Path(sys.argv[1])))
 
     def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
         try:
             message = Message.decode(request)
             return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))

@@ -58,6 +58,7 @@ class Bounds(Link):
 
     @override
     def objection(self, update: Message) -> str | None:
+        """Object to counts, weights and class counts beyond what the silo announced."""
         if not self.announced:
             return None
         own = self.announced[update.silo]
@@ -80,6 +81,7 @@ class Bounds(Link):
 
     @override
     def compares(self) -> bool:
+        """Return whether there is a limit on the length."""
         return self.norm_limit > 0
 
     @override

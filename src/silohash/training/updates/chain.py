@@ -215,6 +215,7 @@ class Screening(Link):
 
     @override
     def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
+        """Apply the rule to updates, and its protection to statistics."""
         if current is None:
             return self.federated.aggregation.protection(messages, rejected)
         return self.federated.aggregation.screened(current, messages, rejected)

@@ -259,4 +259,5 @@ class Compression(Link):
 
     @override
     def restored(self, update: Message, reference: Callable[[], ReadArrays]) -> Message:
+        """Restore the parameters of an update."""
         return update if self.codec is None or not update.compressed else restored(update, reference(), self.codec)

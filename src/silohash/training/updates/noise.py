@@ -54,4 +54,5 @@ class Noise(Link):
 
     @override
     def released(self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]) -> Released:
+        """Count what the round has released."""
         return self.budget.spent(before, asked=asked, used=used)

@@ -218,6 +218,7 @@ class Encryption(Link):
 
     @override
     def prepare(self, model: nn.Module) -> None:
+        """Note the buffers of the model."""
         self.buffers = buffers_of(model)
 
     @override
@@ -243,6 +244,7 @@ class Encryption(Link):
 
     @override
     def received(self, task: SiloTask) -> SiloTask:
+        """Open the server's state, and make the federated method's broadcast from it."""
         return self._received(task, self._server(task.broadcast))
 
     def _received(self, task: SiloTask, server: ServerState) -> SiloTask:
@@ -282,8 +284,7 @@ class Encryption(Link):
         """
         update = result.update
         message = Message(kind=update.kind, sender=update.sender, round=update.round, counts=update.counts)
-        reason = refusal(update, result.kept, server, self.federated)
-        if reason is not None:
+        if (reason := refusal(update, result.kept, server, self.federated)) is not None:
             return replace(result, update=replace(message, notes={REFUSED: reason}))
         floats = {name: array for name, array in update.params.items() if np.issubdtype(array.dtype, np.floating)}
         weighted = {n: np.float64(update.weights.get(group_of(n), 0.0)) * array for n, array in floats.items()}
@@ -337,11 +338,13 @@ class Encryption(Link):
 
     @override
     def method(self, federated: FederatedMethod, engine: Engine, limits: Limits) -> FederatedMethod:
+        """Return the method as a server without the key can compute it."""
         self.sealed = SealedMethod(federated, engine, len(self.names), limits)
         return self.sealed
 
     @override
     def objection(self, update: Message) -> str | None:
+        """Object to an update that is not encrypted as those of the run, or that its silo has refused."""
         if REFUSED in update.notes:
             return update.notes[REFUSED]
         try:
@@ -353,14 +356,17 @@ class Encryption(Link):
 
     @override
     def collection(self) -> EncryptedTotals:
+        """Add up what cannot be read."""
         return EncryptedTotals()
 
     @override
     def merged(self, server: ServerState, messages: Sequence[Message]) -> Arrays | None:
+        """Ask a silo to merge the statistics."""
         return None if self.sealed is None else self.sealed.merged(server, messages)
 
     @override
     def traffic(self) -> tuple[int, int]:
+        """Return the bytes of what silos were asked to compute."""
         return (0, 0) if self.sealed is None else self.sealed.traffic()
 
 

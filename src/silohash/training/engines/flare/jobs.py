@@ -269,7 +269,6 @@ class Followed:
     """The rounds of a run, which observers receive once each, in whatever jobs they are trained.
 
     Attributes:
-        notify: Called once with each line for whoever started the run.
         next_round: Number of the first round that they have not received.
         away: The silos that do not take part in the present job, or are not waited for, according to the last round.
         heard: Time of the last sign of life of each silo that is away, when this was noticed.
