@@ -116,11 +116,7 @@ class SearchOptions:
     share_words: ShareWords = False
 
     def __post_init__(self) -> None:
-        """Parse the conditions, and check all options.
-
-        Raises:
-            UserError: If one is not valid.
-        """
+        """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
         check_options(self.values())
