@@ -125,9 +125,14 @@ def conditions_of(given: str | Condition | Iterable[str | Condition]) -> tuple[C
     return conditions
 
 
+def columns_in(conditions: Iterable[Condition], newest_by: str | None) -> list[str]:
+    """Return the columns that conditions and an order use."""
+    return [*(condition.column for condition in conditions), *([] if newest_by is None else [newest_by])]
+
+
 def labeled(labels: str | Collection[str] | None) -> tuple[Condition, ...]:
     """Return the conditions that an item has all of some labels."""
-    several = labels if isinstance(labels, list | tuple | set | None) else [labels]
+    several = labels if isinstance(labels, list | tuple | set | None) else [cast(str, labels)]
     return tuple(Condition(LABELS, "=", (label,)) for label in several or ())
 
 

@@ -94,8 +94,7 @@ class SearchOptions:
         deadline_seconds: Time limit for the answers of the silos; None for that of the federation, which has limits for it.
         bar: Lowest probability of a hit that is close; None for the distance that validation found.
         share_words: Whether a text may be sent to silos of other machines that match its words, if the hub allows it, too.
-        progress: Gets the merged answers so far whenever a silo has answered, possibly in another thread. Silos that have
-            not answered yet are missing.
+        progress: Gets the merged answers so far, without silos that have not answered yet, possibly in another thread.
     """
 
     target: Target = "item"
@@ -117,11 +116,7 @@ class SearchOptions:
     share_words: ShareWords = False
 
     def __post_init__(self) -> None:
-        """Parse the conditions, and check all options.
-
-        Raises:
-            UserError: If one is not valid.
-        """
+        """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
         check_options(self.values())

@@ -21,7 +21,7 @@ from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search import browse, nearest
 from silohash.search.composed import compared_text, parsed_text
-from silohash.search.filters import Mask
+from silohash.search.filters import Mask, columns_in, labeled
 from silohash.search.hits import Hits, Query, SearchOptions, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import Indexes, LoadedIndex
@@ -328,9 +328,9 @@ class SiloNode:
 
     def _indexes_for(self, query: Query | Browse) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
-        used = [*(condition.column for condition in query.conditions), *filter(None, [query.newest_by])]
+        used = columns_in((*query.where, *labeled(query.label)), query.newest_by)
         hides = isinstance(query, Browse) and self.policy.max_distance_bits is not None
-        if refusal := BROWSING_REFUSED if hides else self.policy.refusal_to_use(used):
+        if refusal := BROWSING_REFUSED if hides else used and self.policy.refusal_to_use(used):
             raise NotPermitted(refusal)
         if query.radius_bits is not None and self.policy.rank_only:
             raise NotPermitted("Its policy does not release distances, so a search cannot limit them.")

@@ -279,8 +279,12 @@ def _of_request(request: Request | None) -> dict[str, Any]:
 
 def _filters_of(options: SearchOptions) -> dict[str, Any]:
     """Return the part of a line that describes the filters: the names of columns, and no values."""
-    columns = sorted({condition.column for condition in options.conditions})
-    return {"by_label": LABELS in columns, "by_columns": columns, "facets": list(options.facets)}
+    columns = sorted({condition.column for condition in options.where})
+    return {
+        "by_label": options.label is not None or LABELS in columns,
+        "by_columns": columns,
+        "facets": list(options.facets),
+    }
 
 
 def _append_whole(file: FileIO, content: bytes, size: int) -> None:
