@@ -168,6 +168,7 @@ class MadeUpBackend:
                     reason=self.missing.get(silo, ""),
                     reachable=silo not in self.missing,
                     fields=("caption", "labels", "preview"),
+                    columns=("date", "museum", "year"),
                     labels={"red": 3, "shape": 5},
                     examples=tuple(replace(item, silo=silo) for item in examples),
                 )

@@ -48,8 +48,8 @@ def _runs() -> Iterator[Bad]:
 
 def _questions() -> Iterator[Bad]:
     for name, arguments, says in (
-        ("no question", (), ("exactly one of text, image and vector; none was given",)),
-        ("two questions", ("parrot", "--image", "a.png"), ("text and image were given",)),
+        ("no question", (), ("Give a text, a picture or a vector", "or a filter")),
+        ("two questions", ("parrot", "--vector", "a.npy"), ("text and vector were given",)),
         ("an empty text", ("",), ("The text is empty",)),
         ("a text of spaces", ("  \t ",), ("The text is empty",)),
         ("an unknown modality to find", ("parrot", "--find", "sounds"), ('"sounds" cannot be found',)),

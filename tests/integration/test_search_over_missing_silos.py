@@ -118,10 +118,12 @@ def test_a_search_that_no_silo_answers_exits_with_2_and_names_each_silo(run: Pat
 
 def test_a_search_without_a_hit_is_an_answer(run: Path) -> None:
     done = silohash("search", run, "parrot", "--label", "nothing has this label")
-    about = 'Only items with the label "nothing has this label" were searched.'
+    about = "Only items that pass the filters (nothing has this label) were searched."
     assert (done.code, done.out, done.err.splitlines()) == (0, "", ["No silo returned an item.", about])
     done = silohash("search", run, "parrot", "--radius", "0", "--label", "nothing")
-    assert done.err.endswith('Only items with the label "nothing" and within 0 bits of the query were searched.\n')
+    assert done.err.endswith(
+        "Only items that pass the filters (nothing) and within 0 bits of the query were searched.\n"
+    )
 
 
 def test_a_silo_that_is_not_indexed_yet_is_named(run: Path) -> None:

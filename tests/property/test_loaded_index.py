@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search import loaded_index
+from silohash.search.filters import labeled
 from silohash.search.loaded_index import LoadedIndex
 
 IDS = st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=6, unique=True)
@@ -45,7 +46,7 @@ def content(loaded: LoadedIndex) -> dict[str, object]:
         "rows": loaded.rows(keys.tolist()) if len(keys) else [],
         "codes": [loaded.words(name).tolist() for name in names],
         "digests": loaded.digests(keys).tolist(),
-        "labels": {label: loaded.keys_with(label).tolist() for label in loaded.labels()},
+        "labels": {label: loaded.allowed(loaded.passing(labeled(label))).tolist() for label in loaded.labels()},
         "nearest": {k: sorted(zip(*pair, strict=True)) for k, pair in found.items()},
         "within": sorted(zip(*(part.tolist() for part in loaded.within(query, 6)), strict=True)) if len(keys) else [],
     }

@@ -270,7 +270,8 @@ class Evaluator:
                 if evaluation in SAME_QUERIES:
                     per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
             if rule.by == "labels" and not rule.unseen and task not in curves and self.scores is None:
-                known = self.run.model.record.calibration if self.run.resolved.validation_by == "labels" else {}
+                by_labels = {record.validation_by for record in self.run.rounds()} == {"labels"}
+                known = self.run.model.record.calibration if by_labels else {}
                 curves[task] = _curve(task, parts, self.bits, known.get(task))
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query)
 

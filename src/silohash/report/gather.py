@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from silohash.base.files import MEASURE_AGAIN, TRAIN_AGAIN, read_json
-from silohash.base.types import MethodCard, ResultRow
+from silohash.base.types import MethodCard, Modality, ResultRow
 from silohash.data.partitions.drift import drift_of
-from silohash.evaluate.collapse import COLLAPSED
+from silohash.evaluate.collapse import COLLAPSED, CodeUse
 from silohash.evaluate.measures import by_pairs
 from silohash.measure.evaluation import UNSEEN, RadiusCurve, or_nan, trained_rows
 from silohash.measure.measurable import unmeasured
@@ -200,11 +200,16 @@ def facts(run: Run) -> dict[str, str]:
         "schedule": f"{config.federated.rounds} rounds of {config.federated.local_epochs} epochs",
         **_averaging(config.federated), **_privacy(run),
         "bits": f"{config.local.bits}{' (for candidates; scores of pairs are measured)' if _scores_pairs(run) else ''}",
-        **{f"codes, {modality}": use.words for modality, use in run.model.record.codes.items()},
+        **{f"codes, {modality}": use.words for modality, use in _codes(run).items()},
         "seed": str(config.seed), "config digest": config.digest(),
         "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",
         "silohash": environment.silohash,
     }  # fmt: skip
+
+
+def _codes(run: Run) -> Mapping[Modality, CodeUse]:
+    """Return how much of their length the codes use, if the model is there."""
+    return run.model.record.codes if run.model_folder.exists() else {}
 
 
 def _searched(run: Run) -> str:
@@ -347,7 +352,7 @@ def warnings(run: Run) -> list[ReportWarning]:
         ]
     found += [
         ReportWarning("collapsed codes", f"{run.name}, {modality}: {use.words}. {COLLAPSED}")
-        for modality, use in run.model.record.codes.items()
+        for modality, use in _codes(run).items()
         if use.collapsed
     ]
     return [*found, *_repeated_once(run)]

@@ -100,16 +100,14 @@ def read_drawn(faces: int) -> Drawn:
             about = json.loads(members["about.json"])
             lines = members["characters.tsv"].decode().splitlines()
     return Drawn(
-        np.concatenate(codepoints),
-        np.repeat(np.arange(faces), [len(of_face) for of_face in codepoints]),
-        np.concatenate(places),
-        np.concatenate(pictures),
+        np.concatenate(codepoints), np.repeat(np.arange(faces), [len(of_face) for of_face in codepoints]),
+        np.concatenate(places), np.concatenate(pictures),
         {
             texts[0]: Glyph._make([*texts, tuple(kinds.split("|"))])
             for *texts, kinds in (line.split("\t") for line in lines)
         },
         **about,
-    )
+    )  # fmt: skip
 
 
 QUERY_SHARE = 0.1

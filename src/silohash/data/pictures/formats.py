@@ -94,16 +94,10 @@ _ADAPTING = threading.RLock()
 """Held while variables of Pillow's modules are replaced."""
 
 _GRAY_SAMPLES = {
-    (1, 12): ("I;16", "I;12", "I;12"),
-    (1, 16): ("I;16", "I;16", "I;16B"),
-    (2, 16): ("I", "I;16S", "I;16BS"),
-    (3, 16): ("I;16", "I;16", "I;16B"),
-    (1, 32): ("I", "I;32", "I;32B"),
-    (2, 32): ("I", "I;32S", "I;32BS"),
-    (3, 32): ("F", "F;32F", "F;32BF"),
-    (3, 64): ("F", "F;64F", "F;64BF"),
-    (2, 8): ("L", "L", "L"),
-}
+    (1, 12): ("I;16", "I;12", "I;12"), (1, 16): ("I;16", "I;16", "I;16B"), (2, 16): ("I", "I;16S", "I;16BS"),
+    (3, 16): ("I;16", "I;16", "I;16B"), (1, 32): ("I", "I;32", "I;32B"), (2, 32): ("I", "I;32S", "I;32BS"),
+    (3, 32): ("F", "F;32F", "F;32BF"), (3, 64): ("F", "F;64F", "F;64BF"), (2, 8): ("L", "L", "L"),
+}  # fmt: skip
 """Pillow's mode and its raw modes (``II`` and ``MM``) by the sample format and the number of bits of a gray TIFF file."""
 
 _TIFF_KINDS = {

@@ -6,17 +6,19 @@ Programs that accept server-sent events get the results of a search so far whene
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
 
-from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer
+from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, UnknownName
 from silohash.base.types import Modality
+from silohash.base.visible import visible
 from silohash.data.pictures.formats import NAMES
 from silohash.search.composed import Composed, cropped
+from silohash.search.filters import columns_in
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
 from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
@@ -151,11 +153,25 @@ def check_code(code: Code, status: FederationStatus) -> None:
         )
 
 
+def check_columns(used: Sequence[str], status: FederationStatus) -> None:
+    """Check that some silo releases each of the columns that a search uses, as far as that is known.
+
+    Raises:
+        UserError: If none does.
+    """
+    known = {name for silo in status.silos for name in (*silo.fields, *silo.columns)} - {"preview"}
+    for name in used if known else ():
+        if name not in known:
+            raise UnknownName(f'No silo releases a column "{visible(name)}". Choose from: {", ".join(sorted(known))}.')
+
+
 async def _search(
     request: Request, service: Service, who: str, query: Options, value: Asked | None, modality: Modality = "image"
 ) -> ResultsDocument | Response:
     asked = len({*query.silo}) if query.silo else await service.silo_count()
     wanted = SearchRequest.of(query.options(who), value, modality)
+    if used := columns_in(wanted.conditions, wanted.newest_by):
+        check_columns(used, await service.recent_status())
     if EVENTS not in request.headers.get("accept", ""):
         return _results(await service.backend.search(wanted), asked)
     found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()

@@ -17,7 +17,6 @@ from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.fields import MOST_FACET_VALUES, words_of
 from silohash.search.filters import MOST_CONDITIONS, MOST_FACETS, conditions_of, labeled
 from silohash.search.hits import Hits, SearchOptions, described
-from silohash.search.inputs import several
 from silohash.search.released import shown_of
 from silohash.search.requests import Code
 from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
@@ -30,7 +29,7 @@ PREVIEW = "data:image/png;base64,iVBORw0KGgo="
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
-Several = Annotated[list[Name], BeforeValidator(several)]
+Several = Annotated[list[Name], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 """Names, or one name."""
 
 

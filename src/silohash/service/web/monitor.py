@@ -32,15 +32,9 @@ from silohash.service.web.state import SIGN_IN, Shared, asker
 
 METRICS, READY = "/metrics", "/readyz"
 AREAS: Mapping[str, str] = {
-    "/api/": "api",
-    "/static/": "static",
-    "/picture": "picture",
-    "/sign-": "account",
-    "/account": "account",
-    "/healthz": "health",
-    READY: "health",
-    METRICS: "metrics",
-}
+    "/api/": "api", "/static/": "static", "/picture": "picture", "/sign-": "account", "/account": "account",
+    "/healthz": "health", READY: "health", METRICS: "metrics",
+}  # fmt: skip
 """The area of the service to which addresses with a beginning belong. All others are pages."""
 
 PAGE = "page"

@@ -93,6 +93,14 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
     assert client.get("/api/v1/search", params={"text": "a", "silo": ["south"]}).json()["silos_asked"] == 1
 
 
+def test_a_filter_by_a_column_that_no_silo_releases_is_refused(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    for params in ({"where": "color=red"}, {"newest_by": "color", "silo": "south"}, {"where": "preview=x"}):
+        said = error_of(client.get("/api/v1/search", params=params), 422)
+        assert "caption, date, labels, museum, year" in said
+    assert not backend.requests
+
+
 def test_filters_without_words_list_items(backend: MadeUpBackend) -> None:
     client = client_of(backend)
     assert client.get("/api/v1/search", params={"where": "year>=1900", "newest_by": "date"}).status_code == 200

@@ -56,7 +56,10 @@ def test_bytes_that_cannot_be_decoded() -> None:
 
 def test_the_parameters_that_exist_are_named() -> None:
     found = message("GET", SEARCH, params={"text": "a", "foo": "1"})
-    names = "find, k, offset, radius_bits, label, silo, previews, deadline_seconds, bar, share_words, text"
+    names = (
+        "find, k, offset, radius_bits, label, where, facets, facet_values, newest_by, silo, previews, "
+        "deadline_seconds, bar, share_words, text"
+    )
     assert found == f'The request is not valid. There is no parameter "foo". Choose from: {names}.'
     assert 'There is no parameter "foo". Choose from: ' in message("POST", f"{SEARCH}/picture", params={"foo": "a"})
     body = {"text": "a", "foo": 1, "code": {"hex": "00", "bits": 8, "model_digest": "m", "bar": 1}}
@@ -66,8 +69,8 @@ def test_the_parameters_that_exist_are_named() -> None:
 
 
 def test_other_faults_are_sentences_with_the_name_of_the_value() -> None:
-    found = message("GET", SEARCH, params={"find": "sound"})
-    assert found.startswith("The request is not valid. find: Input should be 'item', 'image' or 'text'. text: ")
+    found = message("GET", SEARCH, params={"find": "sound", "k": "0"})
+    assert found.startswith("The request is not valid. find: Input should be 'item', 'image' or 'text'. k: ")
     assert message("POST", f"{SEARCH}/picture") == "The request is not valid. picture: Field required."
 
 

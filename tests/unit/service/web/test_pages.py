@@ -301,7 +301,7 @@ def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> N
 
 def test_the_federation_page_tells_which_codes_collapsed_and_what_to_do(backend: MadeUpBackend) -> None:
     page = client_of(backend).get("/federation").text
-    assert "<dt>Images</dt><dd>93 % distinct, 0.20 bits of mutual information per bit</dd>" in page
+    assert "<p>Images: 93 % distinct, 0.20 bits of mutual information per bit.</p>" in page
     assert page.count(COLLAPSED) == 1
     assert "The codes of texts collapsed." in page
 
