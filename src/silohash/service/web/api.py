@@ -6,20 +6,20 @@ Programs that accept server-sent events get the results of a search so far whene
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
 
-from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, UnknownName
+from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, NoEffect, UnknownName
 from silohash.base.types import Modality
 from silohash.base.visible import visible
 from silohash.data.pictures.formats import NAMES
 from silohash.search.composed import Composed, cropped
 from silohash.search.filters import columns_in
-from silohash.search.hits import Hits
+from silohash.search.hits import Hits, SearchOptions
 from silohash.search.inputs import vector_in
 from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
@@ -105,7 +105,11 @@ async def search_vector(
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
 async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
-    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who), query.by)
+    if query.newest_by is not None:
+        raise NoEffect("newest_by orders items only if nothing is searched for. Leave it out.")
+    options = query.options(who)
+    await check_columns(options, service)
+    hits = await service.backend.similar(query.of_silo, query.of_id, options, query.by)
     return _results(hits, len({*query.silo}) if query.silo else await service.silo_count())
 
 
@@ -153,13 +157,15 @@ def check_code(code: Code, status: FederationStatus) -> None:
         )
 
 
-def check_columns(used: Sequence[str], status: FederationStatus) -> None:
+async def check_columns(options: SearchOptions, service: Service) -> None:
     """Check that some silo releases each of the columns that a search uses, as far as that is known.
 
     Raises:
         UserError: If none does.
     """
-    known = {name for silo in status.silos for name in (*silo.fields, *silo.columns)} - {"preview"}
+    used = columns_in(options.conditions, options.newest_by)
+    silos = (await service.recent_status()).silos if used else ()
+    known = {name for silo in silos for name in (*silo.fields, *silo.columns)} - {"preview"}
     for name in used if known else ():
         if name not in known:
             raise UnknownName(f'No silo releases a column "{visible(name)}". Choose from: {", ".join(sorted(known))}.')
@@ -170,8 +176,7 @@ async def _search(
 ) -> ResultsDocument | Response:
     asked = len({*query.silo}) if query.silo else await service.silo_count()
     wanted = SearchRequest.of(query.options(who), value, modality)
-    if used := columns_in(wanted.conditions, wanted.newest_by):
-        check_columns(used, await service.recent_status())
+    await check_columns(wanted, service)
     if EVENTS not in request.headers.get("accept", ""):
         return _results(await service.backend.search(wanted), asked)
     found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()
