@@ -37,6 +37,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
@@ -270,7 +271,7 @@ class Evaluator:
                 if evaluation in SAME_QUERIES:
                     per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
             if rule.by == "labels" and not rule.unseen and task not in curves and self.scores is None:
-                by_labels = {record.validation_by for record in self.run.rounds()} == {"labels"}
+                by_labels = {*map(attrgetter("validation_by"), self.run.rounds())} == {"labels"}
                 known = self.run.model.record.calibration if by_labels else {}
                 curves[task] = _curve(task, parts, self.bits, known.get(task))
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query)
