@@ -74,11 +74,7 @@ class Histogram:
     counts: Counts
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Return the histogram over the items of both.
-
-        Raises:
-            UserError: If they differ in the number of queries or bits.
-        """
+        """Return the histogram over the items of both."""
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
             raise LengthsDiffer(

@@ -68,11 +68,6 @@ class PixelFeatures:
     options: ClassVar[Mapping[str, Any]] = {"size": 32, "channels": None, "cache": True}
 
     def __post_init__(self) -> None:
-        """Check the size and the channels.
-
-        Raises:
-            UserError: If one is out of range.
-        """
         whole("[features] size in pixels", self.size, SMALLEST_PIXELS, LARGEST_PIXELS)
         if type(self.channels) is not int or self.channels not in MODES:
             raise WrongChoice(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")

@@ -109,7 +109,7 @@ class Network:
     @property
     def modality(self) -> Modality:
         """The modality of the inputs."""
-        return "text" if self.preparation is None else "image"
+        return "image" if self.pieces is None else "text"
 
     @property
     def smallest_pixels(self) -> int:

@@ -85,11 +85,6 @@ class BagOfWords:
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            UserError: If one is out of range.
-        """
         whole("[features] buckets", self.buckets, 2, MOST_BUCKETS)
         whole("[features] min_texts", self.min_texts, 1)
         if self.vocabulary is not None:

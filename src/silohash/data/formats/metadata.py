@@ -243,11 +243,7 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object.
-
-    Raises:
-        ValueError: If it has a name twice, of whose values one would be lost.
-    """
+    """Return a JSON object without repeated names, of whose values one would be lost."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]

@@ -156,11 +156,6 @@ class RegionNetwork(Network):
     finder: Finder | None = None
     backbone: Network | None = None
 
-    @property
-    def modality(self) -> Modality:
-        """The modality of the inputs."""
-        return "image"
-
     def prepare(self, values: Iterable[Value]) -> Arrays:
         """Return the regions ``(n, R, D + 4)`` float32, and ``pixels (n, 3, h, w)`` uint8 if a backbone gives vectors."""
         assert self.finder is not None  # noqa: S101  a default only because `Network` has some

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,16 +18,6 @@ from silohash.methods.federated.statistics import add_sums
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.models.towers import group_of
-
-
-class Collection(Protocol):
-    """The updates of a round, in the form that their aggregation needs."""
-
-    def add(self, update: Message) -> None:
-        """Add an update."""
-
-    def updates(self) -> Sequence[Message]:
-        """Return what to aggregate."""
 
 
 @dataclass
@@ -106,3 +96,7 @@ class Folded:
                 exact = total == expected or not np.issubdtype(mean.dtype, np.floating)
                 found[name] = mean if exact else mean * mean.dtype.type(expected / total)
         return found
+
+
+Collection: TypeAlias = Listed | Folded
+"""The updates of a round, in the form that their aggregation needs."""

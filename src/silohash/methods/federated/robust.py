@@ -73,8 +73,6 @@ def _in_blocks(
 ) -> np.ndarray:
     """Apply a rule to one parameter of all silos, to as many of its values at a time as the memory allows."""
     size = max(1, BLOCK_BYTES // (before.itemsize * len(holders)))
-    if before.size <= size:
-        return rule(np.stack([params[name] for params in holders])).astype(before.dtype)
     found = np.empty(before.size, before.dtype)
     for start in range(0, before.size, size):
         stop = min(start + size, before.size)
