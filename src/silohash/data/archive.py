@@ -52,7 +52,7 @@ Texts: TypeAlias = npt.NDArray[np.str_]
 Features: TypeAlias = npt.NDArray[np.float32]
 """One given feature vector per item, ``(N, D)``. An item without the modality has a row of NaN."""
 
-Column: TypeAlias = "Pictures | Texts | Features | Regions"
+Column: TypeAlias = Pictures | Texts | Features | Regions
 
 
 def longest_text(count: int) -> int:

@@ -3,8 +3,6 @@
 Source: B. Efron, R. Tibshirani, "An introduction to the bootstrap", 1993, chapters 13 and 16.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -11,8 +11,6 @@ changes, so several processes may add blocks. A damaged block is removed, and it
 If a cache cannot be written (for example because the disk is full), the work continues without it.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

@@ -3,8 +3,6 @@
 The card states what the run recorded and nothing else.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files

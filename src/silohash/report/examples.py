@@ -6,8 +6,6 @@ items, and partners of the query after the first results are shown with their ra
 that a report can be made without the model.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """The content of a report, as plain values, collected from the folders of runs. `page` draws it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

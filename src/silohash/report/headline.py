@@ -4,8 +4,6 @@ The sentence gives the mean over the search directions, rounded to whole percent
 95 % interval, so the sentence never says more than the chart.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The page leads with the headline and its chart, then example searches, curves an
 provenance. It prints, and it follows the reader's light or dark setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,11 +1,9 @@
 """The config of a study: axes of settings with their choices, tables and tuning, read from TOML, with clear messages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import tomlkit
 from pydantic import (
@@ -109,7 +107,7 @@ class Axis(Section, populate_by_name=True):
         return {**value, "choice": choices}
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Axis:
+    def _names_are_unique(self) -> Self:
         if self.name in (*RESULT_FIELDS, SEED):
             raise ValueError(f'an axis cannot be called "{self.name}", because tables have a column of that name')
         if duplicate := _duplicate([choice.name for choice in self.choices]):
@@ -177,7 +175,7 @@ class Parameter(Section):
     """Axis -> the choices that do not have the parameter; none by default."""
 
     @model_validator(mode="after")
-    def _is_a_range_or_values(self) -> Parameter:
+    def _is_a_range_or_values(self) -> Self:
         if bool(self.values) == (self.low is not None and self.high is not None):
             raise ValueError("give low and high, or values")
         if self.low is None or self.high is None:
@@ -260,7 +258,7 @@ class StudyConfig(Section, populate_by_name=True):
         return value
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> StudyConfig:
+    def _names_are_known(self) -> Self:
         if duplicate := _duplicate([axis.name for axis in self.axes]):
             raise ValueError(f'there are two axes "{duplicate}"')
         for where in self.where:
@@ -280,7 +278,7 @@ class StudyConfig(Section, populate_by_name=True):
         return self
 
     @model_validator(mode="after")
-    def _figures_are_possible(self) -> StudyConfig:
+    def _figures_are_possible(self) -> Self:
         for number, figure in enumerate(self.figures, 1):
             self._check_figure(f"figures {number} ({figure.kind})", figure)
         return self

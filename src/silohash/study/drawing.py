@@ -1,7 +1,5 @@
 """Drawing of one panel or grid of a study's figures: lines, dots, heat maps, surfaces, points, bars and example searches."""
 
-from __future__ import annotations
-
 import base64
 import math
 import textwrap

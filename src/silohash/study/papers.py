@@ -3,8 +3,6 @@
 In what the runs of a study differ from what a paper states is found by comparing their complete configs with it.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """A study's figures laid out as tables: which runs belong to which cell, their mean over the seeds, ranks and notes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What is missing here to run a paper's study, and the same study on other data or cut short."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of a study as Markdown, CSV and LaTeX: its figures, the differences from one choice, and the costs of runs."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

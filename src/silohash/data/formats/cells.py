@@ -1,7 +1,5 @@
 """Read the cells of a table of metadata: texts, numbers, lists that other tools wrote as text, and embedded pictures."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

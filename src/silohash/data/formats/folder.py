@@ -11,14 +11,13 @@ Names that differ only in how they were typed are one name (`silohash.base.names
 the same content are one picture. A query whose picture is in the database as well is left out of the queries.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +58,7 @@ class _Given:
     present: npt.NDArray[np.bool_]
     broken: npt.NDArray[np.bool_]
 
-    def taken(self, kept: Sequence[int]) -> _Given:
+    def taken(self, kept: Sequence[int]) -> Self:
         """Return the features or regions of some rows."""
         if isinstance(self.values, Regions):
             return replace(self, values=self.values.taken(kept))

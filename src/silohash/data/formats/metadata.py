@@ -1,7 +1,5 @@
 """Read ``metadata.csv``, ``.jsonl`` and ``.parquet`` row by row; an unusable row has a number and a problem."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

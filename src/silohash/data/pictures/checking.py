@@ -1,7 +1,5 @@
 """Check which picture files of a folder can be decoded. Each usable file is decoded once, and the verdict is cached."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import warnings

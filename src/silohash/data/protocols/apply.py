@@ -6,8 +6,6 @@ alike; ``NAME/drawn`` chooses by the seed the rows that the files should state o
 ``NAME/drawn/scaled`` combines both. The protocol ``default`` accepts files of any size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

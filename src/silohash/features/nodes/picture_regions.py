@@ -3,8 +3,6 @@
 A vector is the mean of a backbone's feature map within the box, or what the detector itself gives for the box.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """K-means from given seeds, by cosine or by Euclidean distance, and comparisons of its clusters."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 import numpy as np

@@ -4,11 +4,9 @@ This is possible if the server needs only sums, and the total weight is known be
 divides each weight by the total before it adds, so the result is the same as that of a list, bit for bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +16,16 @@ from silohash.methods.federated.statistics import add_sums
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.models.towers import group_of
+
+
+class Collection(Protocol):
+    """The updates of a round, in the form that their aggregation needs."""
+
+    def add(self, update: Message) -> None:
+        """Add an update."""
+
+    def updates(self) -> Sequence[Message]:
+        """Return what to aggregate."""
 
 
 @dataclass
@@ -96,7 +104,3 @@ class Folded:
                 exact = total == expected or not np.issubdtype(mean.dtype, np.floating)
                 found[name] = mean if exact else mean * mean.dtype.type(expected / total)
         return found
-
-
-Collection: TypeAlias = Listed | Folded
-"""The updates of a round, in the form that their aggregation needs."""

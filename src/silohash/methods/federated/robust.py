@@ -13,8 +13,6 @@ Statistical Rates", ICML 2018; multi-Krum, Blanchard et al., "Machine Learning w
 Gradient Descent", NeurIPS 2017; clipping, Sun et al., "Can You Really Backdoor Federated Learning?", 2019.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

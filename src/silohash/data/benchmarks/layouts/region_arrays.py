@@ -1,7 +1,5 @@
 """Arrays of region features with captions, as papers on image-text matching distribute them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

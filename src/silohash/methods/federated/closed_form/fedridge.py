@@ -15,8 +15,6 @@ Z            `Projection`                        map from vectors to hash output
 ===========  ==================================  ===========================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -14,8 +14,6 @@ S            `sum_statistics`                    their total
 ===========  ==================================  ===========================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

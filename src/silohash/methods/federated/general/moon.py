@@ -16,8 +16,6 @@ z_prev      ``context.previous_model``        representation by the silo's previ
 Equation (3) is `model_contrast`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

@@ -15,8 +15,6 @@ p          ``layers``, `top_layers`          number of mixed layers
 The gradient step on W is `updated_mix`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev

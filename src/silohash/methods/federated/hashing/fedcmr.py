@@ -18,8 +18,6 @@ gamma        ``residual``                    part of the previous update that is
 The weight of a silo is `FedCMR.weight`; the layer with the residual is installed by `FedCMR.begin_round`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -19,8 +19,6 @@ The scale of both losses in the authors' code is `authors_scales`. The server se
 cannot be combined with secure aggregation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal

@@ -18,8 +18,6 @@ The objective is `central_similarity` + lambda * `gaps`. The hash centers are th
 ``methods/local/class_codes.py``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 

@@ -17,8 +17,6 @@ lambda     ``quantization_weight``  weight of the quantization loss
 The objective is `cauchy_loss`, weighted by `weights`, + lambda * `cauchy_quantization`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 

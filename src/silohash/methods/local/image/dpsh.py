@@ -17,8 +17,6 @@ eta        ``quantization_weight``  weight of the quantization loss
 The paper's objective is `pair_likelihood` + eta * `quantization`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -18,8 +18,6 @@ The objective is `pair_likelihood` with the weights of `pair_weights`, and the c
 `HashNetMethod`, because `silohash.models.towers.HashNet` is the network of all local methods.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -19,8 +19,6 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 `pair_contrast` is an optional addition that is not in the paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

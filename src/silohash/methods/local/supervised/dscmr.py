@@ -21,8 +21,6 @@ beta       ``pair_weight``            weight of J3
 The symbols are those of the authors' code, whose objective is J1 + alpha J2 + beta J3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -22,8 +22,6 @@ The objective is `objective`. Its terms with F or G are `class_residual` and `qu
 update of Y1 and Y2 is `updated_codes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias

@@ -23,8 +23,6 @@ lambda_2    ``within_weight``            weight of the loss within texts
 each with weight lambda.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

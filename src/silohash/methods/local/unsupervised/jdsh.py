@@ -25,8 +25,6 @@ mu               ``scale``                     factor on S
 and within each with weight 0.1, and the distance of the mean cosine of the two codes of an item from 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
