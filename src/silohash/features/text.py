@@ -107,7 +107,6 @@ class BagOfWords:
 
     @classmethod
     def _of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the unfitted featurizer with the given settings."""
         named = given.get("analysis") or asdict(WORDS)
         analysis = Analysis(named["name"], named["version"], tuple(named["languages"]))
         rule = WordRule(analysis=analysis, **{name: given[name] for name in cls.switches})
@@ -241,7 +240,6 @@ class BagOfWords:
 
     @cached_property
     def _importance(self) -> npt.NDArray[np.float64]:
-        """The weight of each column in ``tfidf``, ``(V,)``."""
         summed = known(self.summed, self.kind)
         return np.asarray(np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0)
 

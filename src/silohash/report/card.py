@@ -200,5 +200,4 @@ def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _cell(value: str) -> str:
-    """Return a text that fits into one cell of a Markdown table."""
     return markdown_of(" ".join(str(value).split())).replace("|", "\\|")

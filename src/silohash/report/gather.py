@@ -172,7 +172,6 @@ def validation_name(runs: Sequence[Run]) -> str:
 
 
 def _scores_pairs(run: Run) -> bool:
-    """Return whether a run has a model that scores pairs."""
     return run.model_folder.exists() and run.model.record.spec.scores_pairs
 
 
@@ -330,7 +329,6 @@ def silo_summaries(run: Run) -> tuple[SiloSummary, ...]:
 
 
 def _drifts(run: Run) -> list[float | None]:
-    """Return the distance of each silo's label distribution from that of all silos; None where there are no labels."""
     if run.archive.labels is None:
         return [None] * len(run.partition.silos)
     found = drift_of(run.partition, run.archive).from_pool(DRIFT)

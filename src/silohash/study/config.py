@@ -41,12 +41,10 @@ UNION = ("int", "float")
 
 
 def _in_folder(path: Path, info: ValidationInfo) -> Path:
-    """Return a path that is relative to the study's folder as an absolute one."""
     return path if info.context is None else absolute_path(info.context, str(path))
 
 
 def _with_paths(values: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Return settings by dotted key with absolute paths."""
     found = dict(values)
     if isinstance(data := found.get("data"), dict) and isinstance(data.get("path"), str):
         found["data"] = {**data, "path": str(_in_folder(Path(data["path"]), info))}
@@ -399,7 +397,6 @@ def is_number(text: str) -> bool:
 
 
 def _duplicate(names: Sequence[str]) -> str:
-    """Return the first name that occurs twice, or an empty string."""
     return next((name for place, name in enumerate(names) if name in names[:place]), "")
 
 
@@ -451,7 +448,6 @@ def _location(loc: tuple[int | str, ...], value: Mapping[str, Any]) -> tuple[lis
 
 
 def _item(value: object, key: int | str) -> object:
-    """Return an item of a list or a table, or an empty table if there is no such item."""
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         return value[key]
     return value.get(key, {}) if isinstance(value, dict) else {}

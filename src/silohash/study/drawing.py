@@ -202,7 +202,6 @@ def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) 
 
 
 def _draw_item(axes: Axes, item: ExampleItem, title: str, color: str) -> None:
-    """Draw the picture of an item, or its text if it lacks a picture."""
     axes.set_title(title, fontsize=7.5, pad=3, fontweight="normal")
     axes.grid(visible=False)
     axes.set(xticks=[], yticks=[])

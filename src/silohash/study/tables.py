@@ -198,7 +198,6 @@ def _symbols(cell: Cell) -> str:
 
 
 def _seeds_text(cell: Cell) -> str:
-    """Return the number of seeds if some are missing."""
     wanted = len(cell.seeds) + cell.missing
     return f"[{len(cell.values)} of {wanted} seeds]" if cell.values and len(cell.values) < wanted else ""
 
@@ -283,7 +282,6 @@ def format_cost(value: float) -> str:
 
 
 def _per_round(run: RunResult, cost: Callable[[RoundRecord], float]) -> float:
-    """Return the mean cost of a run's rounds; NaN without rounds."""
     return float(np.mean([cost(record) for record in run.rounds])) if run.rounds else math.nan
 
 

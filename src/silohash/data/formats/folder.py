@@ -59,7 +59,6 @@ class _Given:
     broken: npt.NDArray[np.bool_]
 
     def taken(self, kept: Sequence[int]) -> Self:
-        """Return the features or regions of some rows."""
         if isinstance(self.values, Regions):
             return replace(self, values=self.values.taken(kept))
         return replace(self, values=self.values[kept])
@@ -145,7 +144,6 @@ def read_folder(
 
 
 def _has(modality: Modality, rows: Sequence[MetadataRow], given: Mapping[Modality, _Given]) -> npt.NDArray[np.bool_]:
-    """Return which rows have a modality, ``(N,)`` bool."""
     if modality in given:
         return given[modality].present
     column = "file_name" if modality == "image" else "text"
@@ -366,7 +364,6 @@ def _is_shown(folder: _Folder) -> bool:
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
-    """Yield why pictures beside given features cannot be looked at."""
     if "image" in folder.given:
         yield from filter(None, (folder.verdicts[file].problem for file in filter(None, folder.files)))
 
@@ -460,5 +457,4 @@ def _names(rows: Sequence[MetadataRow]) -> list[str]:
 
 
 def _further(rows: Sequence[MetadataRow]) -> list[str]:
-    """Return the names of the columns that have no meaning by themselves."""
     return [name for name in _names(rows) if name not in KNOWN]

@@ -74,8 +74,6 @@ class _ColumnForm:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """The form of the manifest."""
-
     items: int
     image: _ColumnForm | None
     text: _ColumnForm | None

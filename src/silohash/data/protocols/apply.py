@@ -147,7 +147,6 @@ class _Groups(NamedTuple):
     size: int
 
     def rows_of(self, splits: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Return the rows of each split's groups, ascending."""
         return {name: self.rows[np.isin(self.group, groups)] for name, groups in splits.items()}
 
 
@@ -167,7 +166,6 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
-    """Check the size of the population, and return the sizes of the splits."""
     protocol = choice.protocol
     if protocol.items is not None and found != protocol.items and not choice.scaled:
         raise ProtocolUnmet(

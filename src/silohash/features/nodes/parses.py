@@ -28,8 +28,6 @@ COLUMNS = 10
 
 
 class _Line(TypedDict):
-    """One line of a file of JSON lines."""
-
     words: list[str]
     heads: list[int]
     text: NotRequired[str]

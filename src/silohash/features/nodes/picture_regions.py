@@ -79,7 +79,6 @@ class Finder:
         return boxes[kept], vectors[kept]
 
     def _run(self, picture: Image.Image) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Return boxes as shares, scores, labels and vectors, as the detector gives them."""
         given = self._session.get_inputs()[0]
         own = [max(1, round(side * LONGER_SIDE / max(picture.size))) for side in reversed(picture.size)]
         height, width = (n if isinstance(n, int) else side for n, side in zip(given.shape[-2:], own, strict=True))

@@ -74,5 +74,4 @@ def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
-    """Return rows scaled to length 1. Zero rows remain zero."""
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

@@ -173,7 +173,6 @@ def multi_krum(current: Arrays, updates: Sequence[Message], rejected: int = 0, *
 
 
 def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
-    """Return which updates have a positive weight in any group, ``(n,)`` bool."""
     return np.asarray([has_weight(update) for update in updates], bool)
 
 

@@ -1,7 +1,5 @@
 """The contract of a local method: what one silo optimizes on its own pairs."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -110,7 +108,7 @@ class SiloData:
             has_text=self.has_text.index_select(0, rows),
         )
 
-    def take(self, rows: Tensor) -> SiloData:
+    def take(self, rows: Tensor) -> "SiloData":
         """Return the same silo restricted to some of its rows."""
         return rows_of(self, ("image", "text", "labels", "coarse_labels", "pictures", "has_image", "has_text"), rows)
 

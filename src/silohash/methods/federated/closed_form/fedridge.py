@@ -126,7 +126,6 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
         return [] if self._solves(context.round, context.total_rounds) else phases
 
     def _solves(self, number: int, total: int) -> bool:
-        """Return whether the regression is solved in a round, given its index and the number of rounds."""
         if total == 1:
             return True
         first = number == 0 and self.params.solve != "last"

@@ -114,7 +114,6 @@ class MOON(FederatedMethod[MOONParams]):
         return summed_terms({"contrast": self.params.contrast_weight}, {"contrast": parts})
 
     def _model_in(self, context: SiloContext, slot: str) -> nn.Module:
-        """Return a frozen copy of the model that the silo keeps in a slot."""
         return frozen_copy(context.model, context.kept(slot))
 
     def update(self, context: SiloContext) -> Message:

@@ -164,7 +164,6 @@ class FedALA(FederatedMethod[FedALAParams]):
         return mix
 
     def _batches(self, context: SiloContext, *, first: bool, losses: list[float]) -> Iterator[Tensor]:
-        """Yield batches of rows in one pass; if the mixing is new, repeat until the losses are steady."""
         count = len(context.data)
         taken = max(1, round(self.params.mixing_share * count))
         start = int(torch.randint(count - taken + 1, (), generator=context.generator))

@@ -173,7 +173,6 @@ class DSCMR(LocalMethod[DSCMRParams]):
         return terms
 
     def _likelihood(self, outputs: Outputs, labels: Tensor, held: Mapping[Modality, Tensor]) -> Tensor:
-        """Return the sum of the mean likelihoods within each modality and between the two."""
         values = {m: outputs.extra[f"{m}/{COMMON}"][rows] for m, rows in held.items()}
         if self.params.centered:
             values = {m: common - common.mean(0) for m, common in values.items()}

@@ -113,7 +113,6 @@ class DJSRH(AnnealedMethod):
         }
 
     def _target(self, batch: PairBatch) -> Similarity:
-        """Return the affinity of a batch's items, ``(B, B)``."""
         inputs = inputs_of(batch)
         cosines, known = affinity(inputs, inputs, self.params.text_weight)
         similarity = 2.0 * cosines - 1.0

@@ -211,7 +211,6 @@ class JDSH(AnnealedMethod):
         }
 
     def _target(self, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Similarity:
-        """Return the similarity that the codes of a batch reproduce, ``(B, B)``."""
         values, known = joint_similarity(inputs_of(batch), self.weights)
         fit = Distribution(*(buffers[name] for name in Distribution._fields))
         params = self.params
