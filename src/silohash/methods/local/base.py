@@ -206,6 +206,24 @@ class LocalMethod(WithParams[OwnParams], ABC):
         return []
 
 
+class TowerMethod(LocalMethod[OwnParams]):
+    """A local method that trains each tower on a loss of the items that have its modality, and that needs labels."""
+
+    traits = Traits(needs_labels=True)
+    by_tower = True
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the loss of one tower; empty if no item of the batch has its modality."""
+        (modality,) = step.modalities
+        held = batch.rows_with(modality)
+        codes, rows, labels = outputs.code[modality][held], batch.row[held], labels_of(batch)[held]
+        return self.tower_terms(modality, codes, rows, labels, state) if len(rows) else {}
+
+    @abstractmethod
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
+        """Return the terms for the outputs ``(n, K)`` and labels of at least one of the silo's items, at ``rows (n,)``."""
+
+
 @runtime_checkable
 class ServerSolved(Protocol):
     """A local method whose model holds values that the server computes from sums over silos, such as class codes.
