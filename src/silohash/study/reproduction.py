@@ -257,7 +257,6 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
 
 
 def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
-    """Return the figures that can be drawn of the choices of each axis."""
     possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     return tuple(one.restricted(names) for one in possible)
 

@@ -119,7 +119,6 @@ class FedSums(FederatedMethod[FedSumsParams]):
 
 
 def _state(solution: Solution, remaining: int) -> ServerState:
-    """Return the server's state that holds a solution and the number of exchanges that remain."""
     private = {f"{SOLUTION}/{name}": array for name, array in solution.private.items()}
     return ServerState(
         params=dict(solution.params),
