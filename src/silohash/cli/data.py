@@ -119,16 +119,12 @@ def check(
     digest_lines: list[str] = []
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
-    _print_check(content, [*lines, *digest_lines], as_json=as_json)
-    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
-        raise typer.Exit(NOT_AS_EXPECTED)
-
-
-def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json(content)
-    for line in () if as_json else lines:
+    for line in () if as_json else [*lines, *digest_lines]:
         print_result(visible(line))
+    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
+        raise typer.Exit(NOT_AS_EXPECTED)
 
 
 def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:

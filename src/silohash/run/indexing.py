@@ -253,9 +253,8 @@ def _write_nodes(folder: Path, encoder: Encoder, items: Archive, encodable: Mapp
 
 
 def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_path: Path | None) -> None:
-    """Note beside an index in which folder the picture files of its items are, if the silo releases their names."""
     files = _picture_files(items)
-    if files is not None and "file" in stored:
+    if files is not None and "file" in stored:  # the silo releases their names
         PictureSource.of(files.folder, data_path).write(folder)
 
 
@@ -322,9 +321,12 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
             "Give it another name with --name."
         )
     folder = _existing(run.index_folder, name)
-    if folder is None or _holds(folder, archive):
+    if folder is None:
         return
     origin = _origin(folder)
+    same_folder = archive.folder is not None and origin.get("folder") == str(archive.folder)
+    if same_folder or (archive.card.digest and origin.get("digest") == archive.card.digest):
+        return
     before = f" ({origin['folder']})" if origin.get("folder") else ""
     of_which = f"of another archive{before}" if origin else "which does not state its archive"
     raise AlreadyExists(
@@ -382,12 +384,6 @@ def _existing(indexes: Path, name: str) -> Path | None:
     same = canonical(name).casefold()
     found = (folder for folder in folders if canonical(folder.name).casefold() == same)
     return next((folder for folder in found if not folder.is_dir() or any(folder.iterdir())), None)
-
-
-def _holds(folder: Path, archive: Archive) -> bool:
-    origin = _origin(folder)
-    same_folder = archive.folder is not None and origin.get("folder") == str(archive.folder)
-    return same_folder or (bool(archive.card.digest) and origin.get("digest") == archive.card.digest)
 
 
 def _origin(folder: Path) -> dict[str, Any]:
