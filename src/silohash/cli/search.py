@@ -258,11 +258,11 @@ def search(
         print_json(_document(hits))
         if hits.unread is not None:
             print_status(str(hits.unread))
-    elif files or null:
+    elif "--files" in forms:
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
-        if not hits and hits.answered and (about := _about_filters(label, where, radius)):
+        if about := _about_filters(hits, label, where, radius):
             print_status(about)
     _check_answered(hits, print_reasons=as_json)
 
@@ -274,8 +274,10 @@ def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
         raise typer.Exit(UNANSWERED)
 
 
-def _about_filters(labels: list[str] | None, where: list[str] | None, radius: int | None) -> str:
-    """Return a sentence on the filters of a search without hits; empty if there were none."""
+def _about_filters(hits: Hits, labels: list[str] | None, where: list[str] | None, radius: int | None) -> str:
+    """Return a sentence on the filters of a search without hits; empty if there were none, or hits."""
+    if hits or not hits.answered:
+        return ""
     conditions = [*(labels or ()), *(where or ())]
     limits = [f"that pass the filters ({', '.join(conditions)})"] if conditions else []
     limits += [] if radius is None else [f"within {radius} bits of the query"]

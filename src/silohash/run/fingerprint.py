@@ -111,8 +111,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
 
 def changes(before: Fingerprint, archive: Archive) -> list[str]:
     """Return what has changed since the fingerprint was written, one phrase per kind of change; nothing if equal."""
-    now = digests_of(archive)
-    changed = {part for part in {**before.digests, **now} if before.digests.get(part) != now.get(part)}
+    changed = dict(before.digests.items() ^ digests_of(archive).items())
     if not changed:
         return []
     old = {name: row for row, name in enumerate(before.ids)}

@@ -169,20 +169,17 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
         return ""
     if not isinstance(answer, wanted := _WANTED[type(request)]):
         return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
-    if isinstance(answer, Hits) and {*answer.silos, *answer.missing_silos, *answer.limited_silos} - {silo}:
-        return "It answered in the name of another silo."
-    if isinstance(request, Query) and isinstance(answer, Hits):
-        return _flaw_of_hits(request, answer)
-    if isinstance(request, Browse) and isinstance(answer, Hits):
-        return _flaw_of_list(request, answer)
-    if isinstance(request, ItemRequest) and isinstance(answer, Item) and answer.id != request.id:
-        return "It answered with another item."
-    if (
-        isinstance(request, CodeRequest)
-        and isinstance(answer, Code)
-        and request.modality not in (None, answer.modality)
-    ):
-        return f"It answered with the code of the item's {answer.modality} instead of its {request.modality}."
+    match request, answer:
+        case _, Hits() if {*answer.silos, *answer.missing_silos, *answer.limited_silos} - {silo}:
+            return "It answered in the name of another silo."
+        case Query(), Hits():
+            return _flaw_of_hits(request, answer)
+        case Browse(), Hits():
+            return _flaw_of_list(request, answer)
+        case ItemRequest(), Item() if answer.id != request.id:
+            return "It answered with another item."
+        case CodeRequest(), Code() if request.modality not in (None, answer.modality):
+            return f"It answered with the code of the item's {answer.modality} instead of its {request.modality}."
     return ""
 
 

@@ -67,13 +67,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
     cosines, parts = _joined_cosines(parts), [replace(part, cosines=None) for part in parts]
-    by_rank = by_rank or any(
-        part.ranks is None and not part.has_distances for part in parts
-    )  # a silo released ranks only
-    if not by_rank:
-        _check_comparable(parts, digests)
-    by_rank = by_rank or len({part.scores is None for part in parts if len(part)}) > 1
-    scored = parts
+    by_rank, scored = by_rank or _needs_ranks(parts, digests), parts
     if by_rank:
         pools = _pools(parts)
         parts = [_ranked(part, pools) for part in parts]
@@ -89,8 +83,10 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     return told.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
 
-def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
-    """Check that results can be merged by distance."""
+def _needs_ranks(parts: Sequence[Hits], digests: frozenset[str]) -> bool:
+    """Return whether only ranks can order results, as a silo released nothing else; those of several models are refused."""
+    if any(part.ranks is None and not part.has_distances for part in parts):
+        return True
     if any(part.ranks is not None for part in parts):
         raise MixedKinds("Some results were merged by rank and cannot be merged by distance. Merge them by rank.")
     if len(digests) > 1:
@@ -98,6 +94,7 @@ def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
             f"The results come from {len(digests)} models ({', '.join(sorted(digests))}), whose distances are not "
             "comparable. Index every silo with the same model, or merge the results by rank."
         )
+    return len({part.scores is None for part in parts if len(part)}) > 1
 
 
 class _Pool(NamedTuple):

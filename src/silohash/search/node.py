@@ -358,8 +358,7 @@ class SiloNode:
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
-        if query.magnitudes is not None and not (self._outputs and query.source in MEASURED):
-            query = query.without_magnitudes()  # they must not order items
+        query = self._without_ignored(query)
         k, most = min(query.reach, self.policy.max_results), self.policy.max_results
         text = compared_text(query.own_text, query.text, accepted=self.policy.accept_query_words) or ""
         passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
@@ -430,6 +429,11 @@ class SiloNode:
             edition=self._edition(indexes), alterations=self._alterations, tiers=items.tiers, matched=items.matched,
             facets=facets, applied=len(query.where),
         )  # fmt: skip
+
+    def _without_ignored(self, query: Query) -> Query:
+        """Return a query without magnitudes that must not order items."""
+        ignored = query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
+        return query.without_magnitudes() if ignored else query
 
     def _edition(self, indexes: Indexes) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""

@@ -117,9 +117,9 @@ class Policy:
         """
         for name in ("max_results", "distance_step_bits", "near_days"):
             _check_number(name, getattr(self, name), least=1)
-        for name in ("max_distance_bits", "near_bits", *(f"max_{each}" for each in LIMITED)):
+        for name in ("max_distance_bits", "near_bits", *map("max_{}".format, LIMITED)):
             if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), least=0 if name.endswith("_bits") else 1)
+                _check_number(name, getattr(self, name), least=int(not name.endswith("_bits")))
         if self.similar is None:
             object.__setattr__(self, "similar", not self.rank_only)
         for name in ("accept_query_content", "accept_query_words", "rank_only", "accept_codes", "similar"):

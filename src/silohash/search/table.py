@@ -123,7 +123,7 @@ def notes(hits: Hits) -> list[str]:
     elif not hits.comparable:
         reason = DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED
         found.append(RANKS_ONLY if hits.some_ranks_only else reason)
-    return [visible(note) for note in found]
+    return list(map(visible, found))
 
 
 def _about_words(hits: Hits) -> str:

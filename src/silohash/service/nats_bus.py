@@ -130,8 +130,8 @@ class NatsBus:
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
-        answered = [silo for silo, outcome in found.items() if isinstance(outcome, bytes) and silo in arrived]
-        return Replies.of(found, {silo: arrived[silo] - start for silo in answered})
+        seconds = {silo: at - start for silo, at in arrived.items() if isinstance(found[silo], bytes)}
+        return Replies.of(found, seconds)
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""

@@ -73,18 +73,17 @@ def remarks_on_settings(config: RunConfig, federated: FederatedMethod) -> list[s
 def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield the settings of the average that a method without an average of several silos does not use."""
     why = "trains on the pooled data of all silos" if federated.traits.pooled else "does not average parameters"
-    averages = federated.traits.averages and not federated.traits.pooled
-    means_only = bool(federated.traits.means) and federated.traits.shares == "none"  # which the median protects
-    given = {
-        "federated.robust": settings.robust is not None
-        and not (averages or (means_only and settings.robust.rule == "median")),
-        "federated.server": settings.server is not None and not federated.traits.averages,
-        "federated.weight_cap": settings.given_cap < 1 and not averages,
-        "federated.norm_limit": bool(settings.norm_limit)
-        and (federated.traits.pooled or federated.traits.shares == "none"),
+    pooled, sends_nothing = federated.traits.pooled, federated.traits.shares == "none"
+    averages, rule = federated.traits.averages and not pooled, settings.robust and settings.robust.rule
+    protected = federated.traits.means and sends_nothing and rule == "median"  # the median of means alone
+    given = {  # whether a setting is given, and whether the method uses it
+        "federated.robust": (rule, averages or protected),
+        "federated.server": (settings.server, federated.traits.averages),
+        "federated.weight_cap": (settings.given_cap < 1, averages),
+        "federated.norm_limit": (settings.norm_limit, not (pooled or sends_nothing)),
     }
-    for key, ineffective in given.items():
-        if ineffective:
+    for key, (is_set, is_used) in given.items():
+        if is_set and not is_used:
             yield no_effect(key, f'"{settings.name}" {why}')
     if settings.robust is not None and federated.traits.unprotected:
         yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -162,12 +163,14 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
     """Show one item. If the address has ``by``, its code is sent to all silos, and the most similar items are shown."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, name, asker=who))
     form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
-    chosen = request.query_params.get("by") or ""
+    chosen = request.query_params.get("by")
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    hits, message = None, ""
+    near: dict[str, Any] = {"cards": [], "summary": None}
+    message = ""
     if by is not None:
         try:
             hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
+            near = {"cards": cards.hit_cards(hits, status), "summary": summarized(hits, form, asked=len(status.silos))}
         except UserError as error:
             message = str(error)
     source, small = cards.picture_address(found, SIZES[-1])
@@ -182,9 +185,7 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
         badge=cards.badges(each.name for each in status.silos)[found.silo],
         sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
         targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS if by],
-        cards=[] if hits is None else cards.hit_cards(hits, status),
-        summary=None if hits is None else summarized(hits, form, asked=len(status.silos)), by=words[by] if by else "",
-        message=message,
+        by=words[by] if by else "", message=message, **near,
     )  # fmt: skip
 
 
