@@ -328,9 +328,7 @@ class LoadedIndex:
         They are counted once, and again when other items are approved.
         """
         if self._label_counts is None or self._label_counts[0] != approved:
-            among = None
-            if approved is not None:
-                among = self.approved(approved)
+            among = None if approved is None else self.approved(approved)
             counts = {
                 label: len(keys) if among is None else int(positions(among, keys)[1].sum())
                 for label, keys in sorted(self._keys_by_label().items())
@@ -360,10 +358,7 @@ class LoadedIndex:
         return index if len(index) == changes.total else None
 
     def _all_magnitudes(self, former: LoadedIndex | None, *, wanted: bool) -> Magnitudes | None:
-        """Return the magnitudes of all items, ``(n, bits)``: those known before a change, and those in the store.
-
-        Returns None if they are not wanted, the store does not keep them, or the codes are on a server.
-        """
+        """Return the magnitudes of all items, ``(n, bits)``; None if they are not wanted, not stored, or on a server."""
         if not wanted or self._codes is None:
             return None
         parts, first = [], 0
