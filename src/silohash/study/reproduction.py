@@ -267,6 +267,7 @@ def _changed(
     """Return a study with other axes and changed settings, without the rules and comparisons that name other choices."""
 
     def changed(part: Any) -> Any:  # noqa: ANN401  the base, a choice or a rule
+        """Return a part of the study with changed settings."""
         return part.model_copy(update={"set": change(part.set)})
 
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}

@@ -56,6 +56,7 @@ class _Instances:
     boxes: "array[int]" = field(default_factory=lambda: array("q"))
 
     def read(self, path: Path, part: str) -> None:
+        """Add the contents of a file."""
         for number, name in _fields_of(path, "images"):
             self.ids.append(number)
             self.names.append(name)
@@ -65,6 +66,7 @@ class _Instances:
         self.categories |= dict(_fields_of(path, "categories"))
 
     def label_names(self) -> tuple[str, ...]:
+        """Return the names of the categories in the order of their numbers."""
         return tuple(name for _, name in sorted(self.categories.items()))
 
     def labels(self, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], int]:

@@ -59,6 +59,7 @@ class _Given:
     broken: npt.NDArray[np.bool_]
 
     def taken(self, kept: Sequence[int]) -> Self:
+        """Return the features or regions of some rows."""
         if isinstance(self.values, Regions):
             return replace(self, values=self.values.taken(kept))
         return replace(self, values=self.values[kept])

@@ -147,6 +147,7 @@ class _Groups(NamedTuple):
     size: int
 
     def rows_of(self, splits: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Return the rows of each split's groups, ascending."""
         return {name: self.rows[np.isin(self.group, groups)] for name, groups in splits.items()}
 
 

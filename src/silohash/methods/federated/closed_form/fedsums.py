@@ -47,6 +47,7 @@ CARD = MethodCard(
     sends=(
         "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
     ),
+    differs_from_paper=(),
 )
 
 CLASSES, SOLUTION = "classes", "solution"
@@ -65,6 +66,10 @@ class FedSums(FederatedMethod[FedSumsParams]):
     """Rounds in which silos send sums and the server solves."""
 
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
+
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     @property
     def method(self) -> FromSums:
