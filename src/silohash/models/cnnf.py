@@ -141,13 +141,9 @@ def frozen(
         width=WIDTH,
         load=partial(load_cnnf, path, lrn=lrn, orientation=orientation),
         preparation=PicturePreparation(resize=(SIDE_PIXELS, SIDE_PIXELS), crop=(), rescale=1.0),
-        half_type=_bfloat16_on_gpu,
+        # Its normalization squares activations of up to thousands, which are too large for float16.
+        half_type=lambda device: torch.bfloat16 if device.type == "cuda" else None,
     )
-
-
-def _bfloat16_on_gpu(device: torch.device) -> torch.dtype | None:
-    # Its normalization squares activations of up to thousands, which are too large for float16.
-    return torch.bfloat16 if device.type == "cuda" else None
 
 
 def settings(

@@ -125,13 +125,11 @@ class Tuning:
                     "another --out, or search again with --fresh."
                 )
             if before != settings:
-                self._forget(search)
+                if (folder := self.out / FOLDER / search.name).exists():
+                    aside = set_aside(folder).name
+                    self.notify(f"{search.name}: the search starts again; the old folder is now {aside}")
+                _optuna().delete_study(study_name=search.name, storage=self.storage)
             self._study(search).set_user_attr("settings", settings)
-
-    def _forget(self, search: Search) -> None:
-        if (folder := self.out / FOLDER / search.name).exists():
-            self.notify(f"{search.name}: the search starts again; the old folder is now {set_aside(folder).name}")
-        _optuna().delete_study(study_name=search.name, storage=self.storage)
 
     def _settings(self, search: Search) -> str:
         config = run_config(self.config, search.choices, self.config.seeds[0], {})
