@@ -1,7 +1,5 @@
 """Distances to items that have a picture code, a text code, or both: an item is as near as the nearer of its codes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -9,8 +9,6 @@ Source: W. Muła, N. Kurz, D. Lemire, "Faster population counts using AVX2 instr
 H. Warren, "Hacker's Delight", 2nd edition, section 7-3 (the transposition).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 

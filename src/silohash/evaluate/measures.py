@@ -1,7 +1,5 @@
 """Retrieval measures: their names, which users type and results show, and how they are computed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -126,7 +124,7 @@ class Measure:
         return name + (f"[{options}]" if options else "")
 
     @staticmethod
-    def parse(text: str) -> Measure:
+    def parse(text: str) -> "Measure":
         """Return the measure of a name such as ``mAP@50[denominator=min]``.
 
         Raises:
@@ -309,7 +307,6 @@ def _prior(measure: Measure, counts: Histogram, counted: npt.NDArray[np.bool_]) 
 
 
 def _tie_values(measure: Measure, counts: Histogram) -> TieValues:
-    """Return a measure for each query, with the worst value in place of the expected one if the measure says so."""
     found = measure.kind.over_orders(measure, counts)
     return TieValues(found.worst, found.best, found.worst) if measure.ties == "worst" else found
 
@@ -351,7 +348,6 @@ def evaluate_in_folds(
 def _over_parts(
     measures: Sequence[Measure], query_words: Packed, database: Packed | Scores, pairs: Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
-    """Return the values of measures with the same number of folds."""
     parts = folds_of(pairs, measures[0].folds)
     values = []
     for queries, items in parts:

@@ -1,7 +1,5 @@
 """Copy a model's parameters to arrays and back, make frozen copies of a model, and step its optimizers."""
 
-from __future__ import annotations
-
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ The page leads with the headline and its chart, then example searches, curves an
 provenance. It prints, and it follows the reader's light or dark setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +29,11 @@ from silohash.report.style import SERIES
 EVALUATION_WORDS: Mapping[str, str] = {
     "GG": "global model, all silos' data",
     "GL": "global model, each silo's own data",
+    "GF": "global model, each silo's own queries, items of the other silos",
+    "GA": "global model, each silo's own queries, items of all silos",
     "PL": "each silo's personal model, its own data",
+    "PF": "each silo's personal model, its own queries, items of the other silos",
+    "PA": "each silo's personal model, its own queries, items of all silos",
     "PG": "each silo's personal model, all silos' data",
     "XS": "query from one silo, results from all silos",
 }
@@ -68,7 +70,6 @@ def render(data: ReportData) -> str:
 
 
 def _headline(data: ReportData) -> Headline:
-    """Return the headline of the figures, or the reason why there are none."""
     if data.unmeasured and not data.rows:
         return Headline(sentence="This model was trained without being measured.", explanation=data.unmeasured)
     if data.rows and not data.fair_rows:
@@ -101,7 +102,6 @@ def _drawings(data: ReportData) -> dict[str, object]:
 
 
 def _safe(drawings: Sequence[str]) -> list[Markup]:
-    """Mark our own drawings as HTML that does not need escaping."""
     return [Markup(drawing) for drawing in drawings]  # noqa: S704
 
 

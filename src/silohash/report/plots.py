@@ -1,7 +1,5 @@
 """Plots as SVG for a page, which follow its light, dark and print styles, and the plot of a partition as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +153,6 @@ def label_cells(axes: Axes, table: LabelTable) -> None:
 
 
 def _turned(table: LabelTable) -> bool:
-    """Return whether the silos' names have to be rotated to fit beside each other."""
     silos = len(table.silos)
     return silos > 8 or max(map(len, table.silos), default=0) * silos > 80
 

@@ -1,7 +1,5 @@
 """Comparison of runs query by query: difference, interval and p-value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -122,7 +120,6 @@ def _wanted(found: Sequence[EvaluatedRun], measures: Sequence[str]) -> set[str]:
 
 
 def _check(first: EvaluatedRun, second: EvaluatedRun) -> None:
-    """Check that two runs were evaluated in the same way on the same data."""
     one, other = first.rows[0], second.rows[0]
     for what, value, other_value in (
         ("data", one.dataset, other.dataset),

@@ -1,7 +1,5 @@
 """A whole study, from its checks to its results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing

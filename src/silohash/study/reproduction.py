@@ -1,7 +1,5 @@
 """What is missing here to run a paper's study, and the same study on other data or cut short."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -213,7 +211,6 @@ def missing_of_data(data: DataConfig) -> Need | None:
 
 
 def _data_of(choice: Choice) -> DataConfig:
-    """Return the name or the path of a choice's data."""
     return DataConfig.model_validate(
         {key.partition(".")[2]: value for key, value in choice.set.items() if key in {"data.name", "data.path"}}
     )
@@ -242,7 +239,6 @@ def _needs(config: RunConfig) -> list[Need]:
 
 
 def _common(needs: Sequence[Sequence[Need]]) -> list[Need]:
-    """Return what all of some runs need."""
     return [need for need in needs[0] if all(need in other for other in needs)] if needs else []
 
 
@@ -261,7 +257,6 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
 
 
 def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
-    """Return the figures that can be drawn of the choices of each axis."""
     possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     return tuple(one.restricted(names) for one in possible)
 

@@ -1,7 +1,5 @@
 """MS-COCO: its card, its layouts, and the readers of the collectors' and of Karpathy's JSON files."""
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +53,7 @@ class _Instances:
     parts: list[str] = field(default_factory=list)
     categories: dict[int, str] = field(default_factory=dict)
     # Lists of integers would take several times the memory for the 900,000 boxes of 2014.
-    boxes: array[int] = field(default_factory=lambda: array("q"))
+    boxes: "array[int]" = field(default_factory=lambda: array("q"))
 
     def read(self, path: Path, part: str) -> None:
         """Add the contents of a file."""
@@ -209,7 +207,6 @@ def _naming(path: Path, what: str) -> Iterator[None]:
 
 
 def _parse_entry(path: Path, element: Any) -> tuple[int, tuple[str, str], str, list[str]]:  # noqa: ANN401  any JSON value
-    """Return the number, the folder and file, the part and the captions of a picture of Karpathy's list."""
     with _naming(path, "a picture"):
         picture, part = int(element["cocoid"]), str(element["split"])
         file = str(element["filepath"]), str(element["filename"])

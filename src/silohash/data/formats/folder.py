@@ -11,14 +11,13 @@ Names that differ only in how they were typed are one name (`silohash.base.names
 the same content are one picture. A query whose picture is in the database as well is left out of the queries.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +58,7 @@ class _Given:
     present: npt.NDArray[np.bool_]
     broken: npt.NDArray[np.bool_]
 
-    def taken(self, kept: Sequence[int]) -> _Given:
+    def taken(self, kept: Sequence[int]) -> Self:
         """Return the features or regions of some rows."""
         if isinstance(self.values, Regions):
             return replace(self, values=self.values.taken(kept))
@@ -146,7 +145,6 @@ def read_folder(
 
 
 def _has(modality: Modality, rows: Sequence[MetadataRow], given: Mapping[Modality, _Given]) -> npt.NDArray[np.bool_]:
-    """Return which rows have a modality, ``(N,)`` bool."""
     if modality in given:
         return given[modality].present
     column = "file_name" if modality == "image" else "text"
@@ -367,13 +365,11 @@ def _is_shown(folder: _Folder) -> bool:
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
-    """Yield why pictures beside given features cannot be looked at."""
     if "image" in folder.given:
         yield from filter(None, (folder.verdicts[file].problem for file in filter(None, folder.files)))
 
 
 def _warnings(folder: _Folder) -> Iterator[str]:
-    """Yield what a user is likely to want to correct."""
     names = _names(folder.rows)
     yield from describe_slips(names)
     yield from _absent_modalities(folder, names)
@@ -455,11 +451,9 @@ def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:
-    """Return the names of the columns, in the order in which they occur. A column of labels counts if it has any."""
     names = dict.fromkeys(chain.from_iterable(dict.fromkeys(tuple(row.values) for row in rows)))
     return [*names, *(["labels"] if any(row.labels for row in rows) else [])]
 
 
 def _further(rows: Sequence[MetadataRow]) -> list[str]:
-    """Return the names of the columns that have no meaning by themselves."""
     return [name for name in _names(rows) if name not in KNOWN]

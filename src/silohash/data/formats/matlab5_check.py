@@ -13,8 +13,6 @@ needs.
 Source: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib
@@ -73,7 +71,7 @@ class Inflated:
 
     stream: BinaryIO
     left: int
-    inflater: zlib._Decompress = field(default_factory=zlib.decompressobj)
+    inflater: "zlib._Decompress" = field(default_factory=zlib.decompressobj)
     waiting: bytes = b""
 
     def read(self, count: int) -> bytes:
@@ -334,7 +332,6 @@ def check_contents(path: Path, name: str | None = None) -> None:
 
 @contextmanager
 def _locating(path: Path, name: str) -> Iterator[None]:
-    """Name the file and the variable in the error of a check."""
     try:
         yield
     except (ValueError, zlib.error, struct.error) as error:

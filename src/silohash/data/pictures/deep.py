@@ -7,8 +7,6 @@ range is taken from the picture itself: from its 0.5th to its 99.5th percentile 
 in color, so that hues are kept. An unsigned picture of 16 bits that spreads over most of its range is shown by all of it.
 """
 
-from __future__ import annotations
-
 import struct
 import sys
 from collections.abc import Mapping
@@ -327,12 +325,11 @@ def _opened_at(content: bytes, page: int) -> ImageFile.ImageFile:
     return opened
 
 
-def _raw_mode(tile: ImageFile._Tile) -> str:
+def _raw_mode(tile: "ImageFile._Tile") -> str:
     return str(tile.args[0] if isinstance(tile.args, tuple) else tile.args)
 
 
 def _tags(opened: Image.Image) -> Mapping[int, Any]:
-    """Return the tags of a TIFF file, none of another picture."""
     return opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
 
 

@@ -6,8 +6,6 @@ alike; ``NAME/drawn`` chooses by the seed the rows that the files should state o
 ``NAME/drawn/scaled`` combines both. The protocol ``default`` accepts files of any size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -169,7 +167,6 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
-    """Check the size of the population, and return the sizes of the splits."""
     protocol = choice.protocol
     if protocol.items is not None and found != protocol.items and not choice.scaled:
         raise ProtocolUnmet(
@@ -200,14 +197,12 @@ def _wanted_sizes(choice: Choice, found: int) -> _Sizes:
 
 
 def _draw(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Rows]:
-    """Return the splits as positions among the population's groups."""
     order = _order(choice, count, sizes.query, seed)
     query, train = order[: sizes.query], order[sizes.query :][: sizes.train]
     return {"query": query, "database": _searched(choice, order, query, train)[: sizes.database], "train": train}
 
 
 def _searched(choice: Choice, rows: Rows, query: Rows, train: Rows) -> Rows:
-    """Return which of the rows, in their order, the protocol searches."""
     left_out: dict[Searched, Rows] = {"rest": query, "neither": np.union1d(query, train), "not train": train}
     rule = choice.protocol.searched
     if rule in left_out:

@@ -1,7 +1,5 @@
 """The class memory of FedCAFE: one row per class or cluster, and the silo weights derived from the rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,7 +89,6 @@ class MemoryRows:
 
 
 def _existing(memories: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
-    """Return the existing rows of all memories, ``(n, K)``."""
     return torch.cat([memory[mask] for memory, mask in zip(memories, masks, strict=True)])
 
 

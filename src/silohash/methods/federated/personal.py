@@ -5,8 +5,6 @@ decides which parameters are shared and which model is deployed, so it can be co
 loss, such as FedUCH. Their global model then has the averaged layers and the silo's own private ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal

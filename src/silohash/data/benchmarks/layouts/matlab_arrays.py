@@ -5,8 +5,6 @@ share, and files whose rows are in another order than the others' are rejected u
 ``overlap = "accept"``, more than 1 % of the queries may occur in the database as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -342,7 +340,6 @@ def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
 
 
 def _stem_files(stem: str, end: str, image: Named, items: tuple[int, ...], classes: int) -> ArrayFiles:
-    """Return the variables of files whose names begin and end alike."""
     text, labels, names = (Named(f"{stem}-{name.lower()}{end}", (name,)) for name in ("YAll", "LAll", "FAll"))
     return ArrayFiles(image, text, labels, names, items, classes)
 

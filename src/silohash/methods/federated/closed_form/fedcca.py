@@ -18,8 +18,6 @@ Q             `rotation`             further rotations of the hash outputs, ``(K
 ============  =====================  ==================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias

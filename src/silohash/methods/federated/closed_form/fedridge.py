@@ -15,8 +15,6 @@ Z            `Projection`                        map from vectors to hash output
 ===========  ==================================  ===========================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -133,7 +131,6 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
         return [] if self._solves(context.round, context.total_rounds) else phases
 
     def _solves(self, number: int, total: int) -> bool:
-        """Return whether the regression is solved in a round, given its index and the number of rounds."""
         if total == 1:
             return True
         first = number == 0 and self.params.solve != "last"

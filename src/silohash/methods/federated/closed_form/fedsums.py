@@ -14,8 +14,6 @@ S            `sum_statistics`                    their total
 ===========  ==================================  ===========================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -126,7 +124,6 @@ class FedSums(FederatedMethod[FedSumsParams]):
 
 
 def _state(solution: Solution, remaining: int) -> ServerState:
-    """Return the server's state that holds a solution and the number of exchanges that remain."""
     private = {f"{SOLUTION}/{name}": array for name, array in solution.private.items()}
     return ServerState(
         params=dict(solution.params),

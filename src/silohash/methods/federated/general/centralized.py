@@ -4,8 +4,6 @@ Rounds and epochs are those of the federation. A round takes as many optimizer s
 ``parts``, as many as one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Every silo trains its own model from the common initial parameters, on the same schedule as under federated averaging.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from silohash.base.types import MethodCard, Phase

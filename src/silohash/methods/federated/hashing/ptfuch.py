@@ -24,8 +24,6 @@ A round has a phase for the private model, whose terms are `PTFUCH._private_term
 terms are `PTFUCH._shared_terms`. Between them, the silo computes P_k.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -240,7 +238,6 @@ class PTFUCH(FederatedMethod[PTFUCHParams]):
         context.keep("prototypes", {"rows": rows, "sizes": cluster_sizes(points, rows)})
 
     def _clusters(self, items: int) -> int:
-        """Return the number of clusters among some items; 0 if there are none."""
         most: int = max(1, min(self.params.prototypes, items // self.params.min_count))
         return min(items, most)
 

@@ -24,8 +24,6 @@ the histogram as in He et al., "Hashing as Tie-Aware Learning to Rank", CVPR 201
 Learning via Logit Adjustment", ICLR 2021, applied per silo.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
