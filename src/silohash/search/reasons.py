@@ -20,11 +20,7 @@ gave. ``contradiction``: its distances contradict each other. ``excluded``: an a
 
 
 class Reason(str):
-    """The reason for which a silo is missing from an answer: a sentence for people, and its kind for metrics.
-
-    Attributes:
-        kind: Kind of the reason.
-    """
+    """The reason for which a silo is missing from an answer: a sentence for people, and its ``kind`` for metrics."""
 
     __slots__ = ("kind",)
     kind: MissingKind
