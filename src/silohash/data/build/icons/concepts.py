@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,38 +30,8 @@ LEAST_ITEMS, LEAST_SILOS = 60, 4
 """Numbers of icons and of silos that a concept needs."""
 
 CONCEPTS, REJECTED_VOTES, REJECTED_LABELS = "concepts.txt", "rejected_votes.txt", "rejected_labels.txt"
-MODIFIERS = frozenset(
-    "outline filled fill solid off on alt variant circle square box slash plus minus add remove check x close cancel up"
-    " down left right horizontal vertical top bottom small large badge round edit settings setting search cog star heart"
-    " lock alert question dot dots the of with and in 0 1 2 3 4 5 6 7 8 9 10".split()
-)
-"""Words of a name that vary an icon rather than say what it shows."""
-
-COARSE = frozenset(
-    "system objects map maps places symbols/design/files - folders/food - drink/date - time/gaming - rpg/audio - video"
-    "/music - audio/photos - images/images/medical - hospital/transportation - road/science fiction/camping/writing"
-    "/home automation/light-video/book-paper/sky-weather/face-hand".split("/")
-)
-"""Categories that hold several concepts."""
-
 Labels: TypeAlias = Mapping[str, frozenset[str]]
 """Concepts by what has them, such as the key of an icon."""
-
-
-@dataclass(frozen=True)
-class Vote:
-    """How many icons with a word have a concept by their own words, as a share per silo that has the word."""
-
-    shares: tuple[float, ...]
-    icons: int
-
-    def passes(self, mean: float) -> bool:
-        """Return whether two silos are in favor, and the mean over silos reaches this value."""
-        in_favor = sum(share >= max(mean, 0.5) for share in self.shares)
-        return in_favor >= LEAST_IN_FAVOR and sum(self.shares) / len(self.shares) >= mean
-
-
-LEAST_IN_FAVOR = 2
 
 
 def read_table(path: Path) -> dict[str, frozenset[str]]:
@@ -68,6 +39,10 @@ def read_table(path: Path) -> dict[str, frozenset[str]]:
     lines = read_text(path, remedy=REINSTALL, missing=REINSTALL).splitlines()
     entries = [line.partition(": ") for line in lines if line and not line.startswith("#")]
     return {key: frozenset(words.split()) for key, _, words in entries}
+
+
+IGNORED = read_table(Path(__file__).with_name("ignored.txt"))
+MODIFIERS, COARSE = IGNORED["modifiers"], IGNORED["categories"]
 
 
 def singular(word: str) -> str:
@@ -86,6 +61,22 @@ def singular(word: str) -> str:
     return word.removesuffix("s")
 
 
+@dataclass(frozen=True)
+class Vote:
+    """How many icons with a word have a concept by their own words, as a share per silo that has the word."""
+
+    shares: tuple[float, ...]
+    icons: int
+
+    def passes(self, mean: float) -> bool:
+        """Return whether two silos are in favor, and the mean over silos reaches this value."""
+        in_favor = sum(share >= max(mean, 0.5) for share in self.shares)
+        return in_favor >= LEAST_IN_FAVOR and sum(self.shares) / len(self.shares) >= mean
+
+
+LEAST_IN_FAVOR = 2
+
+
 def subject_of(icon: Icon) -> frozenset[str]:
     """Return the words of an icon's name without modifiers, in the singular; all of them if there are only modifiers."""
     words = frozenset(map(singular, words_of(icon.title)))
@@ -97,7 +88,7 @@ def _terms(parts: Iterable[str]) -> Iterator[str]:
     for part in parts:
         words = list(map(singular, words_of(part)))
         yield from words
-        yield from map("-".join, zip(words, words[1:], strict=False))
+        yield from map("-".join, pairwise(words))
 
 
 class Concepts:
@@ -119,8 +110,7 @@ class Concepts:
 
     def by_category(self, icon: Icon) -> set[str]:
         """Return the concepts that an icon's categories say."""
-        names = (" - ".join(name.lower().replace("+", "/").split(" / ")) for name in icon.categories)
-        return _found(self._of_any, [name for name in names if name not in COARSE])
+        return _found(self._of_any, [name for name in icon.categories if "-".join(words_of(name)) not in COARSE])
 
     def by_tags(self, icon: Icon) -> set[str]:
         """Return the concepts that an icon's tags say."""
