@@ -1,4 +1,4 @@
-"""The commands of ``data``: list, check, import and describe archives. ``partition``: how a config divides its archive."""
+"""The commands of ``data``: list, check, build and describe archives. ``partition``: how a config divides one."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def list_(as_json: AsJson = False) -> None:
 def _entry(key: str) -> dict[str, Any]:
     from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import Dataset, folder_of
+    from silohash.data.build.archive import PROTOCOLS, BuiltSet
     from silohash.data.catalogue import summary_of
     from silohash.data.packed.reader import PackedSet
 
@@ -70,7 +71,9 @@ def _entry(key: str) -> dict[str, Any]:
             files = next((layout.name for layout in opener.layouts if not layout.missing(folder)), "")
             return {**entry, "title": opener.title, "protocols": list(opener.protocols), "files": files}
         entry["title"] = summary_of(key)
-        if not isinstance(opener, PackedSet):
+        if isinstance(opener, BuiltSet):
+            entry["protocols"] = list(PROTOCOLS)
+        elif not isinstance(opener, PackedSet):
             return {**entry, "files": "embedded"}
         return {**entry, "files": "here" if opener.folder().is_dir() else ""}
     # The folder of packed sets is missing, or another package is broken.
@@ -136,12 +139,13 @@ def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]
     from silohash.base.stamps import forget
     from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import Dataset, folder_of
+    from silohash.data.build.archive import BuiltSet
     from silohash.data.packed.reader import PackedSet
 
     folder, opener = Path(archive), ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
     if isinstance(opener, Dataset):
         folder = folder_of(archive, str(root or ""))
-    elif isinstance(opener, PackedSet):
+    elif isinstance(opener, PackedSet | BuiltSet):
         folder = opener.folder()
     return folder, forget(folder)
 
@@ -301,6 +305,47 @@ def import_(
     for line in _in_words(found):
         print_result(visible(line))
     print_status(f'Next: silohash data check {out}, or [data] path = "{out}" in a config')
+
+
+def build(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set: icons.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder to write. Default: $SILOHASH_DATA/NAME if it exists, or ./data/NAME."
+        ),
+    ] = None,
+    packages: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FOLDER", help="Folder of the packages, as npm pack names them. No network is used."
+        ),
+    ] = None,
+    registry: Annotated[
+        str, typer.Option(metavar="URL", help="Address of the npm registry. Default: the one that npm is set up for.")
+    ] = "",
+    cap: Annotated[
+        int, typer.Option(metavar="N", help="Largest number of items per silo, for a small set; 0 for all.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a data set from files that anyone can get, after checking that they are the expected ones.
+
+    Downloads and drawings are kept in the cache folder, so an interrupted build continues, and another one needs no network.
+    """
+    from silohash.base.arrays import whole
+    from silohash.data.benchmarks.dataset import folder_of
+    from silohash.data.build import BUILDERS
+
+    builder, folder = BUILDERS.resolve(name), out or folder_of(name)
+    whole("--cap", cap, 0)
+    facts = builder(folder, packages=packages, registry=registry, cap=cap, said=print_status)
+    if as_json:
+        print_json({"folder": str(folder), **facts})
+        return
+    for what, value in facts.items():
+        print_result(f"{what}: {value}")
+    print_status(f'Next: silohash data card {name}, or [data] name = "{name}" in a config')
 
 
 def card(archive: Named, protocol: Protocol = None) -> None:
