@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -26,84 +26,76 @@ from silohash.base.errors import (
     ServerUnreachable,
     SettingNeeded,
     WrongAddress,
-)
-from silohash.base.files import read_json, write_bytes
-from silohash.base.forms import REINSTALL, of_json, reading
+)  # fmt: skip
+from silohash.base.files import write_bytes
+from silohash.base.forms import of_json, reading
 from silohash.base.names import listed
 
 MOST_BYTES = 1 << 26
-"""Upper limit on the size of a package and of each of its files, in bytes."""
+"""Upper limit on the size of a package, and of each of its files."""
 
 TIMEOUT_SECONDS = 60
-REGISTRY_LINE = re.compile(r"^\s*registry\s*=\s*(\S+)", re.MULTILINE)
 SETTING = "npm_config_registry"
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A package that a lock pins, and its license.
+    """A package that a lock pins.
 
     Attributes:
-        silo: What the package is used for; names the folder of its license.
+        used_by: The parts of the data set, such as silos, for which it is used.
+        files: Regular expression of the paths of its files that are used.
         integrity: SHA-512 of the package as npm states it: ``sha512-`` and base64.
-        license: SPDX expression of what is used from the package.
+        license: SPDX expression of what is used.
         license_file: File of the package that holds the license, or that names it (``info.json``).
         license_sha256: SHA-256 of that file, in hexadecimal digits.
         attribution: Author, source and license in one sentence.
     """
 
-    silo: str
     package: str
     version: str
     integrity: str
+    used_by: tuple[str, ...]
+    files: str
     license: str
     license_file: str
     license_sha256: str
     attribution: str
 
+    def __str__(self) -> str:
+        """Return package and version as ``npm pack`` takes them."""
+        return f"{self.package}@{self.version}"
+
     @property
     def tarball(self) -> str:
-        """The file's name, as ``npm pack`` gives it."""
+        """The name of the package's file, as ``npm pack`` gives it."""
         return f"{self.package.lstrip('@').replace('/', '-')}-{self.version}.tgz"
 
-    @property
-    def address(self) -> str:
-        """The file's address relative to the registry."""
-        return f"{quote(self.package, safe='@/')}/-/{self.package.rpartition('/')[2]}-{self.version}.tgz"
-
     def matches(self, content: bytes) -> bool:
-        """Return whether this is the content of the pinned package."""
+        """Return whether this is the content of the package."""
         return self.integrity == f"sha512-{base64.b64encode(hashlib.sha512(content).digest()).decode()}"
 
 
-def read_lock(path: Path) -> list[Pin]:
-    """Read a lock."""
-    return read_json(path, list[Pin], remedy=REINSTALL, missing=REINSTALL)
-
-
 def configured_registry() -> str:
-    """Return the address of the npm registry that this user's npm uses.
+    """Return the address of the npm registry that this user's npm is set up for.
 
     Raises:
         UserError: If there is none.
     """
-    of_environment = next((value for name, value in os.environ.items() if name.lower() == SETTING and value), "")
-    if of_environment:
-        return of_environment
+    found = next((value for name, value in os.environ.items() if name.lower() == SETTING), "")
     for path in (Path(".npmrc"), Path.home() / ".npmrc"):
-        if path.is_file():
+        if not found and path.is_file():
             with reading(path, remedy="Correct it."):
-                found = REGISTRY_LINE.search(path.read_text("utf-8"))
-            if found:
-                return found[1].strip("\"'")
-    npm = shutil.which("npm")
-    asked = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True) if npm else None
-    if asked is None or asked.returncode or not asked.stdout.startswith("http"):
+                line = re.search(r"^\s*registry\s*=\s*[\"']?([^\s\"']+)", path.read_text("utf-8"), re.MULTILINE)
+            found = line[1] if line else ""
+    if not found and (npm := shutil.which("npm")):
+        found = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True).stdout.strip()
+    if found in {"", "undefined"}:
         raise SettingNeeded(
             "No npm registry is configured. Name its address with --registry, or the folder of packages that "
             '"npm pack" fetched on another machine with --from.'
         )
-    return asked.stdout.strip()
+    return found
 
 
 def fetch(pins: Sequence[Pin], folder: Path, registry: str, said: Callable[[str], None]) -> None:
@@ -112,63 +104,64 @@ def fetch(pins: Sequence[Pin], folder: Path, registry: str, said: Callable[[str]
     The ``registry`` is the address of an npm registry; empty for the one of the user's npm.
 
     Raises:
-        UserError: If no registry is known, it does not give a package, or gives another content.
+        UserError: If no registry is known, or it does not give a package, or another content.
     """
     lacking = [
         pin for pin in pins if not (path := folder / pin.tarball).is_file() or not pin.matches(path.read_bytes())
     ]
-    if not lacking:
-        return
-    base = (registry or configured_registry()).rstrip("/")
-    if urlsplit(base).scheme not in {"http", "https"} or not urlsplit(base).hostname:
+    base = (registry or configured_registry()).rstrip("/") if lacking else ""
+    if lacking and not (urlsplit(base).scheme in {"http", "https"} and urlsplit(base).hostname):
         raise WrongAddress(
             "The address of a registry must begin with http:// or https:// and name a host (--registry)."
         )
     for number, pin in enumerate(lacking, start=1):
-        said(f"Downloading {pin.package} {pin.version} ({number} of {len(lacking)})")
-        content = _download(f"{base}/{pin.address}", pin)
+        said(f"Downloading {pin} ({number} of {len(lacking)})")
+        content = _download(base, pin)
         if not pin.matches(content):
             raise FilesDiffer(
-                f"The registry's {pin.package} {pin.version} is not the pinned package: its SHA-512 differs from "
-                f"{pin.integrity}. Nothing of it was kept. Name another registry with --registry."
+                f"What the registry gives is not the pinned {pin}: its SHA-512 is not {pin.integrity}. Nothing of it was "
+                "kept. Name another registry with --registry."
             )
         write_bytes(folder / pin.tarball, content)
 
 
-def _download(address: str, pin: Pin) -> bytes:
-    host, again = urlsplit(address).hostname, "Packages that were fetched are kept; run the command again to go on."
+def _download(registry: str, pin: Pin) -> bytes:
+    name, host = pin.package.rpartition("/")[2], urlsplit(registry).hostname
+    address = f"{registry}/{quote(pin.package, safe='@/')}/-/{name}-{pin.version}.tgz"
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310  http or https
-            content: bytes = response.read(MOST_BYTES + 1)
+            content: bytes = response.read(MOST_BYTES)
     except urllib.error.HTTPError as error:
         raise RequestRefused(
-            f"{host} does not give {pin.package} {pin.version} (HTTP status {error.code}). Name another registry with "
-            f'--registry, or a folder with --from into which you ran "npm pack {pin.package}@{pin.version}".'
+            f'{host} does not give {pin} (HTTP status {error.code}). Name another registry with --registry, or run "npm '
+            f'pack {pin}" in a folder and name that with --from.'
         ) from error
     except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise ServerUnreachable(f"{host} broke off or cannot be reached ({reason}). {again}") from error
+        raise ServerUnreachable(
+            f"{host} cannot be reached, or the connection broke ({getattr(error, 'reason', error)}). Packages that were "
+            "fetched are kept. Run the command again to continue."
+        ) from error
     return content
 
 
-def verified(pins: Sequence[Pin], folder: Path) -> dict[str, Path]:
-    """Return the path of each package in a folder, by its name, after comparing its digest with the lock.
+def verified(pins: Sequence[Pin], folder: Path) -> dict[Pin, Path]:
+    """Return the path of each package in a folder, after comparing its digest with the lock.
 
     Raises:
         UserError: If packages are missing, or one is not the pinned package.
     """
     if lacking := [pin for pin in pins if not (folder / pin.tarball).is_file()]:
-        command = " ".join(["npm pack", *(f"{pin.package}@{pin.version}" for pin in lacking)])
+        command = " ".join(["npm pack", *map(str, lacking)])
         raise MissingFile(f'{folder} lacks {listed([pin.tarball for pin in lacking])}. Run there: "{command}".')
     for pin in pins:
         with reading(folder / pin.tarball):
             content = (folder / pin.tarball).read_bytes()
         if not pin.matches(content):
             raise FilesDiffer(
-                f"{folder / pin.tarball} is not the pinned package: its SHA-512 differs from {pin.integrity}. Remove it, "
-                f'and run "npm pack {pin.package}@{pin.version}" in that folder.'
+                f"{folder / pin.tarball} is not the pinned package: its SHA-512 is not {pin.integrity}. Remove it, and run "
+                f'"npm pack {pin}" in that folder.'
             )
-    return {pin.package: folder / pin.tarball for pin in pins}
+    return {pin: folder / pin.tarball for pin in pins}
 
 
 def read_members(path: Path, wanted: str) -> dict[str, bytes]:
@@ -177,31 +170,26 @@ def read_members(path: Path, wanted: str) -> dict[str, bytes]:
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             name = member.name.partition("/")[2]
-            if member.isfile() and member.size <= MOST_BYTES and re.fullmatch(wanted, name):
-                stream = archive.extractfile(member)
-                found[name] = stream.read() if stream else b""
+            if member.size <= MOST_BYTES and re.fullmatch(wanted, name) and (stream := archive.extractfile(member)):
+                found[name] = stream.read()
     return found
 
 
-def license_of(pin: Pin, files: Mapping[str, bytes]) -> bytes:
+def license_of(pin: Pin, path: Path) -> bytes:
     """Return the content of the file that holds or names a package's license.
 
     Raises:
         UserError: If the package lacks it, or it is not the license that the lock expects.
     """
-    content = files.get(pin.license_file)
+    content = read_members(path, re.escape(pin.license_file)).get(pin.license_file)
     if content is None:
-        raise MissingContent(f"{pin.tarball} lacks its license, {pin.license_file}. Report this: the lock is wrong.")
-    digest = hashlib.sha256(content).hexdigest()
-    named = pin.license if not pin.license_file.endswith("info.json") else _named_license(content)
+        raise MissingContent(f"{path} lacks the license of {pin}, {pin.license_file}. Do not use this package.")
+    digest, named = hashlib.sha256(content).hexdigest(), pin.license
+    if pin.license_file == "info.json":
+        named = of_json(content, dict[str, Any])["license"]["spdx"]
     if digest != pin.license_sha256 or named != pin.license:
         raise FilesDiffer(
-            f"The license of {pin.package} {pin.version} is not the expected one ({pin.license}): {pin.license_file} "
-            f"has SHA-256 {digest}, and the lock {pin.license_sha256}. Do not use this package."
+            f"The license of {pin} is not the expected one, {pin.license}: {pin.license_file} has the SHA-256 {digest} "
+            f"instead of {pin.license_sha256}. Do not use this package."
         )
     return content
-
-
-def _named_license(content: bytes) -> str:
-    """Return the SPDX identifier that the ``info.json`` of an icon set in the form of Iconify names."""
-    return str(of_json(content, dict[str, Any])["license"]["spdx"])

@@ -4,19 +4,18 @@ An icon has a concept if
 
 - a word of its name, or two adjacent ones, is a key word of the concept,
 - or a word of its category is,
-- or a word of its name votes for it: in at least two silos, at least `VOTE` of the icons with this word have the concept by
-  their own words, and so does the mean over silos,
+- or a word of its name votes for it: at least `VOTE` of the icons with this word have the concept by their own words, in at
+  least two silos and as the mean over silos,
 - or its own tag says so, and a word of its name votes for it with a mean of at least `WEAK_VOTE`, or none of these words
   occurs in two silos.
 
-`REJECTED_VOTES` and `REJECTED_LABELS` hold what people who read the results found wrong.
+``rejected_votes.txt`` and ``rejected_labels.txt`` hold what people who read the results found wrong.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -25,13 +24,14 @@ from silohash.base.files import read_text
 from silohash.base.forms import REINSTALL
 from silohash.data.build.icons.libraries import Icon, words_of
 
-VOTE, WEAK_VOTE = 0.67, 0.34
+Labels: TypeAlias = Mapping[str, frozenset[str]]
+"""Concepts by what has them, such as the key of an icon."""
+
+VOTE, WEAK_VOTE, LEAST_IN_FAVOR = 0.67, 0.34, 2
 LEAST_ITEMS, LEAST_SILOS = 60, 4
 """Numbers of icons and of silos that a concept needs."""
 
-CONCEPTS, REJECTED_VOTES, REJECTED_LABELS = "concepts.txt", "rejected_votes.txt", "rejected_labels.txt"
-Labels: TypeAlias = Mapping[str, frozenset[str]]
-"""Concepts by what has them, such as the key of an icon."""
+NONE: frozenset[str] = frozenset()
 
 
 def read_table(path: Path) -> dict[str, frozenset[str]]:
@@ -56,25 +56,7 @@ def singular(word: str) -> str:
         return word
     if word.endswith("ies"):
         return word[:-3] + ("ie" if len(word) == 4 else "y")
-    if word.endswith(("sses", "shes", "ches", "oxes")):
-        return word[:-2]
-    return word.removesuffix("s")
-
-
-@dataclass(frozen=True)
-class Vote:
-    """How many icons with a word have a concept by their own words, as a share per silo that has the word."""
-
-    shares: tuple[float, ...]
-    icons: int
-
-    def passes(self, mean: float) -> bool:
-        """Return whether two silos are in favor, and the mean over silos reaches this value."""
-        in_favor = sum(share >= max(mean, 0.5) for share in self.shares)
-        return in_favor >= LEAST_IN_FAVOR and sum(self.shares) / len(self.shares) >= mean
-
-
-LEAST_IN_FAVOR = 2
+    return word[:-2] if word.endswith(("sses", "shes", "ches", "oxes")) else word.removesuffix("s")
 
 
 def subject_of(icon: Icon) -> frozenset[str]:
@@ -83,16 +65,11 @@ def subject_of(icon: Icon) -> frozenset[str]:
     return words - MODIFIERS or words
 
 
-def _terms(parts: Iterable[str]) -> Iterator[str]:
-    """Yield the words of texts in the singular, and the pairs of adjacent words, joined with ``-``."""
-    for part in parts:
-        words = list(map(singular, words_of(part)))
-        yield from words
-        yield from map("-".join, pairwise(words))
-
-
 class Concepts:
-    """The concepts by their key words."""
+    """The concepts that names, tags and categories of icons say, by a table of key words.
+
+    A key word that begins with ``=`` counts only in names.
+    """
 
     def __init__(self, table: Labels) -> None:
         self._of_name: dict[str, set[str]] = defaultdict(set)
@@ -104,61 +81,73 @@ class Concepts:
                 if not word.startswith("="):
                     self._of_any[key].add(concept)
 
-    def by_name(self, icon: Icon) -> set[str]:
-        """Return the concepts that an icon's name says."""
-        return _found(self._of_name, [icon.title])
+    def stated(self, icon: Icon) -> frozenset[str]:
+        """Return the concepts that an icon's name or categories say."""
+        categories = [name for name in icon.categories if "-".join(words_of(name)) not in COARSE]
+        return _found(self._of_name, [icon.title]) | _found(self._of_any, categories)
 
-    def by_category(self, icon: Icon) -> set[str]:
-        """Return the concepts that an icon's categories say."""
-        return _found(self._of_any, [name for name in icon.categories if "-".join(words_of(name)) not in COARSE])
-
-    def by_tags(self, icon: Icon) -> set[str]:
+    def tagged(self, icon: Icon) -> frozenset[str]:
         """Return the concepts that an icon's tags say."""
         return _found(self._of_any, icon.tags)
 
 
-def _found(keys: Mapping[str, set[str]], parts: Iterable[str]) -> set[str]:
-    return set().union(*(keys[term] for term in _terms(parts) if term in keys))
+def _found(keys: Mapping[str, set[str]], parts: Iterable[str]) -> frozenset[str]:
+    return NONE.union(*(keys[term] for term in _terms(parts) if term in keys))
 
 
-def votes_of(icons: Sequence[Icon], concepts: Concepts) -> dict[tuple[str, str], Vote]:
-    """Return the vote of each word for each concept that an icon with the word has by its own words."""
+def _terms(parts: Iterable[str]) -> Iterator[str]:
+    """Yield the words of texts in the singular, and the pairs of adjacent words, joined with ``-``."""
+    for part in parts:
+        words = list(map(singular, words_of(part)))
+        yield from words
+        yield from map("-".join, pairwise(words))
+
+
+def votes_of(icons: Sequence[Icon], concepts: Concepts) -> dict[str, dict[str, list[float]]]:
+    """Return by word of a name and concept which share of the icons with the word has the concept by its own words.
+
+    There is one share per silo that has the word.
+    """
     total: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     having: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for icon in icons:
-        own = concepts.by_name(icon) | concepts.by_category(icon) | concepts.by_tags(icon)
+        own = concepts.stated(icon) | concepts.tagged(icon)
         for word in subject_of(icon) - MODIFIERS:
             total[word][icon.silo] += 1
             for concept in own:
                 having[word, concept][icon.silo] += 1
-    return {
-        (word, concept): Vote(tuple(counts[silo] / n for silo, n in total[word].items()), sum(total[word].values()))
-        for (word, concept), counts in having.items()
-    }
+    votes: dict[str, dict[str, list[float]]] = {word: {} for word in total}
+    for (word, concept), counts in having.items():
+        votes[word][concept] = [counts[silo] / of_silo for silo, of_silo in total[word].items()]
+    return votes
+
+
+def passes(shares: Sequence[float], mean: float) -> bool:
+    """Return whether a vote has this mean, and two silos in which it and at least half of the icons are in favor."""
+    in_favor = sum(share >= max(mean, 0.5) for share in shares)
+    return in_favor >= LEAST_IN_FAVOR and sum(shares) / len(shares) >= mean
 
 
 def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
-    """Return the concepts of each icon that has any, by its key. The folder holds the tables of this module."""
-    concepts = Concepts(read_table(folder / CONCEPTS))
-    rejected, wrong = read_table(folder / REJECTED_VOTES), read_table(folder / REJECTED_LABELS)
-    none: frozenset[str] = frozenset()
+    """Return the concepts of each icon that has any, by its key. The folder holds the tables."""
+    concepts = Concepts(read_table(folder / "concepts.txt"))
+    rejected, wrong = (read_table(folder / f"rejected_{what}.txt") for what in ("votes", "labels"))
     votes = votes_of(icons, concepts)
-    strong, weak, shared = defaultdict(set), defaultdict(set), set()
-    for (word, concept), vote in votes.items():
-        if len(vote.shares) >= LEAST_IN_FAVOR:
-            shared.add(word)
-        if concept not in rejected.get(word, none):
-            strong[word] |= {concept} if vote.passes(VOTE) else none
-            weak[word] |= {concept} if vote.passes(WEAK_VOTE) else none
+    shared = {word for word, of_word in votes.items() if any(len(shares) > 1 for shares in of_word.values())}
+
+    def voted(words: Iterable[str], mean: float) -> frozenset[str]:
+        return frozenset(
+            concept
+            for word in words
+            for concept, shares in votes[word].items()
+            if passes(shares, mean) and concept not in rejected.get(word, NONE)
+        )
+
     found = {}
     for icon in icons:
-        words = subject_of(icon) - MODIFIERS
-        voted = set().union(*(strong[word] for word in words))
-        allowed = set().union(*(weak[word] for word in words))
-        tagged = concepts.by_tags(icon)
-        of_icon = concepts.by_name(icon) | concepts.by_category(icon) | voted
-        of_icon |= tagged if words.isdisjoint(shared) else tagged & allowed
-        found[icon.key] = frozenset(of_icon - wrong.get(icon.key, none))
+        words, tagged = subject_of(icon) - MODIFIERS, concepts.tagged(icon)
+        confirmed = tagged if words.isdisjoint(shared) else tagged & voted(words, WEAK_VOTE)
+        found[icon.key] = (concepts.stated(icon) | voted(words, VOTE) | confirmed) - wrong.get(icon.key, NONE)
     return _frequent(found)
 
 

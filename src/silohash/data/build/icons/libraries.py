@@ -10,31 +10,25 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Files: TypeAlias = Mapping[str, bytes]
-"""The content of a package's files by their paths. A library with words from elsewhere has the files of both packages."""
+"""The content of files by their paths in the packages of a library: its own, and those that have words for it."""
 
-OTHER_STYLE = re.compile("-(24px|negative|outline|rounded|sharp)$")
-BRANDS = {"brand", "brand / logo"}
+COLORED = ("noto", "fluent-emoji")
+"""The libraries that are drawn in color."""
+
+BRANDS = {"Brand", "BRAND", "Brand / Logo"}
 FLAGS, COMPONENTS = 9, 2
 """Groups of emoji that are left out: flags, and parts such as skin tones."""
 
+OTHER_STYLE = re.compile("(-(24px|negative|outline|rounded|sharp))+$")
 PHOSPHOR_ENTRY = re.compile(
-    r'\bname: "(?P<name>[^"]+)";.*?\bcategories: readonly \[(?P<categories>[^\]]*)\];'
-    r".*?\btags: readonly \[(?P<tags>[^\]]*)\];",
-    re.DOTALL,
+    r'\bname: "([^"]+)";.*?\bcategories: readonly \[([^\]]*)\];.*?\btags: readonly \[([^\]]*)\];', re.DOTALL
 )
-AWESOME_CATEGORY = re.compile(r"^\S+:\n  icons:\n(?P<icons>(?:    - .+\n)+)  label: (?P<label>.+)$", re.MULTILINE)
+AWESOME_CATEGORY = re.compile(r"^\S+:\n  icons:\n((?:    - .+\n)+)  label: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Icon:
-    """An icon of a library.
-
-    Attributes:
-        title: Its name as words, ``words_of`` it for comparisons.
-        tags: Its tags, aliases or keywords.
-        categories: Its categories, which are no part of its text.
-        svg: Its drawing.
-    """
+    """An icon of a library: its silo, its name there and in words, tags, categories, and its drawing as SVG."""
 
     silo: str
     name: str
@@ -50,21 +44,8 @@ class Icon:
 
     @property
     def text(self) -> str:
-        """The words of the name and then of the tags, each once."""
+        """The words of the name and then of the tags, each once. Categories are not part of it."""
         return " ".join(dict.fromkeys(word for part in (self.title, *self.tags) for word in words_of(part)))
-
-
-@dataclass(frozen=True)
-class Library:
-    """A library: its packages with the paths of the files that are read, and the reader of these files.
-
-    Attributes:
-        color: Whether its icons are drawn in color.
-    """
-
-    packages: Mapping[str, str]
-    read: Callable[[str, Files], Iterator[Icon]]
-    color: bool = False
 
 
 def words_of(text: str) -> list[str]:
@@ -80,7 +61,7 @@ def words_of(text: str) -> list[str]:
 def _tabler(silo: str, files: Files) -> Iterator[Icon]:
     for name, entry in _json(files, "icons.json").items():
         style = "outline" if "outline" in entry["styles"] else "filled"
-        if entry["category"].lower() not in BRANDS:
+        if entry["category"] not in BRANDS:
             svg = files[f"icons/{style}/{name}.svg"].decode()
             yield Icon(silo, name, name, tuple(map(str, entry["tags"])), (entry["category"],), svg)
 
@@ -91,10 +72,10 @@ def _lucide(silo: str, files: Files) -> Iterator[Icon]:
 
 
 def _phosphor(silo: str, files: Files) -> Iterator[Icon]:
-    for entry in PHOSPHOR_ENTRY.finditer(files["dist/icons.d.ts"].decode()):
-        name, categories = entry["name"], tuple(re.findall(r"\.(\w+)", entry["categories"]))
-        tags = tuple(tag for tag in re.findall('"([^"]+)"', entry["tags"]) if not tag.startswith("*"))
-        if BRANDS.isdisjoint(map(str.lower, categories)):
+    for name, listed, tagged in PHOSPHOR_ENTRY.findall(files["dist/icons.d.ts"].decode()):
+        categories = tuple(re.findall(r"\.(\w+)", listed))
+        tags = tuple(tag for tag in re.findall('"([^"]+)"', tagged) if not tag.startswith("*"))
+        if BRANDS.isdisjoint(categories):
             yield Icon(silo, name, name, tags, categories, files[f"assets/regular/{name}.svg"].decode())
 
 
@@ -102,16 +83,16 @@ def _mdi(silo: str, files: Files) -> Iterator[Icon]:
     entries = {entry["name"]: entry for entry in _json(files, "meta.json") if not entry["deprecated"]}
     for name, entry in entries.items():
         first = name.removesuffix("-outline")
-        if BRANDS.isdisjoint(map(str.lower, entry["tags"])) and (first == name or first not in entries):
+        if BRANDS.isdisjoint(entry["tags"]) and (first == name or first not in entries):
             svg = files[f"svg/{name}.svg"].decode()
             yield Icon(silo, name, name, tuple(entry["aliases"]), tuple(entry["tags"]), svg)
 
 
 def _awesome(silo: str, files: Files) -> Iterator[Icon]:
     categories: dict[str, list[str]] = defaultdict(list)
-    for found in AWESOME_CATEGORY.finditer(files["metadata/categories.yml"].decode()):
-        for name in re.findall(r"- ['\"]?([\w-]+)", found["icons"]):
-            categories[name].append(found["label"])
+    for icons, label in AWESOME_CATEGORY.findall(files["metadata/categories.yml"].decode()):
+        for name in re.findall(r"- ['\"]?([\w-]+)", icons):
+            categories[name].append(label)
     for name, entry in _json(files, "metadata/icon-families.json").items():
         drawn = (files.get(f"svgs/{style}/{name}.svg") for style in ("solid", "regular"))
         if svg := next(filter(None, drawn), b""):
@@ -120,50 +101,40 @@ def _awesome(silo: str, files: Files) -> Iterator[Icon]:
 
 
 def _iconify(silo: str, files: Files) -> Iterator[Icon]:
-    """Read a set in the form of Iconify that has names and perhaps categories, without its further styles."""
+    """Read a set in the form of Iconify that has names and perhaps categories; one style of each name."""
     drawings, categories = _drawings(files), defaultdict(list)
     for category, names in _json(files, "metadata.json").get("categories", {}).items():
         for name in names:
             categories[name].append(category)
     for name, svg in drawings.items():
-        first = name
-        while OTHER_STYLE.search(first):
-            first = OTHER_STYLE.sub("", first)
+        first = OTHER_STYLE.sub("", name)
         if (first == name or first not in drawings) and not name.startswith("abstract-"):
             yield Icon(silo, name, name, (), tuple(categories[name]), svg)
 
 
 def _emoji(silo: str, files: Files) -> Iterator[Icon]:
     """Read a set of emoji. Its words are those of emojilib, or else those of emojibase, which also has the categories."""
-    drawings = _drawings(files)
+    drawings, lists = _drawings(files), _json(files, "dist/emoji-en-US.json")
     names = {_code(code): name for code, name in _json(files, "chars.json").items()}
     subgroups = {one["order"]: one["key"] for one in _json(files, "en/messages.json")["subgroups"]}
-    keywords = {
-        _code("-".join(f"{ord(character):x}" for character in emoji)): tuple(words)
-        for emoji, words in _json(files, "dist/emoji-en-US.json").items()
-    } if "dist/emoji-en-US.json" in files else {}  # fmt: skip
+    keywords = {_code("-".join(f"{ord(point):x}" for point in emoji)): tuple(words) for emoji, words in lists.items()}
     for entry in _json(files, "en/data.json"):
-        code, group = _code(entry["hexcode"]), entry.get("group", COMPONENTS)
+        code = _code(entry["hexcode"])
         name = names.get(code, "")
-        if name in drawings and group not in {FLAGS, COMPONENTS}:
-            title, tags = (name, keywords.get(code, ())) if keywords else (entry["label"], tuple(entry.get("tags", ())))
+        if name in drawings and entry.get("group", COMPONENTS) not in {FLAGS, COMPONENTS}:
+            title, tags = (name, keywords.get(code, ())) if lists else (entry["label"], tuple(entry.get("tags", ())))
             yield Icon(silo, name, title, tags, (subgroups[entry["subgroup"]],), drawings[name])
 
 
 def _drawings(files: Files) -> dict[str, str]:
     """Return the drawings of a set in the form of Iconify by their names."""
-    content = _json(files, "icons.json")
+    content = {"left": 0, "top": 0, "width": 16, "height": 16, **_json(files, "icons.json")}
     found = {}
     for name, icon in content["icons"].items():
+        box = " ".join(str(icon.get(side, content[side])) for side in ("left", "top", "width", "height"))
         if not icon.get("hidden"):
-            box = [icon.get(side, content.get(side, usual)) for side, usual in BOX.items()]
-            view = " ".join(map(str, box))
-            found[name] = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view}">{icon["body"]}</svg>'
+            found[name] = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}">{icon["body"]}</svg>'
     return found
-
-
-BOX = {"left": 0, "top": 0, "width": 16, "height": 16}
-"""Sides of a drawing's box in the form of Iconify, and their values where none is stated."""
 
 
 def _code(code: str) -> str:
@@ -172,33 +143,12 @@ def _code(code: str) -> str:
 
 
 def _json(files: Files, name: str) -> Any:  # noqa: ANN401  any JSON value
-    return json.loads(files[name]) if name in files else {}
+    """Return the content of a JSON file; an empty object if the library does not have it."""
+    return json.loads(files.get(name, "{}"))
 
 
-def _iconify_package(name: str, extra: str = "metadata") -> dict[str, str]:
-    return {f"@iconify-json/{name}": rf"(icons|{extra})\.json"}
-
-
-EMOJIBASE = {"emojibase-data": r"en/(data|messages)\.json"}
-LIBRARIES: Mapping[str, Library] = {
-    "tabler": Library({"@tabler/icons": r"icons\.json|icons/(outline|filled)/.+\.svg"}, _tabler),
-    "lucide": Library({"lucide-static": r"tags\.json|icons/.+\.svg"}, _lucide),
-    "phosphor": Library({"@phosphor-icons/core": r"dist/icons\.d\.ts|assets/regular/.+\.svg"}, _phosphor),
-    "mdi": Library({"@mdi/svg": r"meta\.json|svg/.+\.svg"}, _mdi),
-    "fontawesome": Library(
-        {
-            "@fortawesome/fontawesome-free": r"metadata/(icon-families\.json|categories\.yml)|svgs/(solid|regular)/.+\.svg"
-        },
-        _awesome,
-    ),
-    "material": Library(_iconify_package("material-symbols"), _iconify),
-    "game-icons": Library(_iconify_package("game-icons"), _iconify),
-    "healthicons": Library(_iconify_package("healthicons"), _iconify),
-    "noto": Library(_iconify_package("noto", "chars") | EMOJIBASE, _emoji, color=True),
-    "fluent-emoji": Library(
-        _iconify_package("fluent-emoji-flat", "chars") | EMOJIBASE | {"emojilib": r"dist/emoji-en-US\.json"},
-        _emoji,
-        color=True,
-    ),
-}
-"""The libraries in the order of the items."""
+LIBRARIES: Mapping[str, Callable[[str, Files], Iterator[Icon]]] = {
+    "tabler": _tabler, "lucide": _lucide, "phosphor": _phosphor, "mdi": _mdi, "fontawesome": _awesome,
+    "material": _iconify, "game-icons": _iconify, "healthicons": _iconify, "noto": _emoji, "fluent-emoji": _emoji,
+}  # fmt: skip
+"""The reader of each library, in the order of the items."""
