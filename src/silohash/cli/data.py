@@ -76,7 +76,7 @@ def _entry(key: str) -> dict[str, Any]:
         elif not isinstance(opener, PackedSet):
             return {**entry, "files": "embedded"}
         return {**entry, "files": "here" if opener.folder().is_dir() else ""}
-    # The folder of packed sets is missing, or another package is broken.
+    # A folder is missing, or another package is broken.
     except UserError as error:
         return {**entry, "title": entry["title"] or f"broken: {error}"}
 

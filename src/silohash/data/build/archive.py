@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from silohash.base.errors import MissingFile
-from silohash.data.archive import Archive, ArchiveCard
+from silohash.data.archive import Archive
 from silohash.data.benchmarks.dataset import folder_of
 from silohash.data.catalogue import check_option
 from silohash.data.formats.folder import read_folder
@@ -29,22 +29,18 @@ class BuiltSet:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def folder(self, root: str = "") -> Path:
-        """Return the set's folder, which may not exist."""
-        return folder_of(self.name, root)
-
-    def file(self, name: str, root: str = "") -> Path:
-        """Return the path of a file of the set.
+        """Return the set's folder.
 
         Raises:
             UserError: If it is missing; says how to build the set.
         """
-        path = self.folder(root) / name
-        if not path.exists():
+        folder = folder_of(self.name, root)
+        if not (folder / "metadata.csv").is_file():
             raise MissingFile(
-                f"{path} is missing. Build the data set: silohash data build {self.name}. If it is elsewhere, set "
+                f"{folder} does not hold {self.name}. Run: silohash data build {self.name}. If it is elsewhere, set "
                 'root = "..." in [data.options], or SILOHASH_DATA to the folder above it.'
             )
-        return path
+        return folder
 
     def __call__(self, *, root: str = "", protocol: str = "default") -> Archive:
         """Open the archive in ``root``, by default ``$SILOHASH_DATA/<name>``, or else ``./data/<name>``.
@@ -53,11 +49,7 @@ class BuiltSet:
             UserError: If the protocol is unknown, or the folder is missing or damaged.
         """
         check_option(f"{self.name}: protocol", protocol, tuple(PROTOCOLS))
-        folder = self.file("metadata.csv", root).parent
-        found = read_folder(folder, search_training=protocol != "unseen")
+        found = read_folder(self.folder(root), search_training=protocol != "unseen")
         notes = {"about the protocol": PROTOCOLS[protocol], **self.notes, **found.card.notes}
-        card = ArchiveCard(
-            self.name, self.source, self.license, f"{self.name}/{protocol}", found.card.digest, found.card.skipped, notes,
-            found.card.warnings,
-        )  # fmt: skip
-        return replace(found, card=card)
+        facts = {"name": self.name, "source": self.source, "license": self.license}
+        return replace(found, card=replace(found.card, **facts, protocol=f"{self.name}/{protocol}", notes=notes))
