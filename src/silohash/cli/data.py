@@ -59,7 +59,7 @@ def list_(as_json: AsJson = False) -> None:
 def _entry(key: str) -> dict[str, Any]:
     from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import Dataset, folder_of
-    from silohash.data.build.archive import PROTOCOLS, BuiltSet
+    from silohash.data.build.archive import BuiltSet
     from silohash.data.catalogue import summary_of
     from silohash.data.packed.reader import PackedSet
 
@@ -72,7 +72,7 @@ def _entry(key: str) -> dict[str, Any]:
             return {**entry, "title": opener.title, "protocols": list(opener.protocols), "files": files}
         entry["title"] = summary_of(key)
         if isinstance(opener, BuiltSet):
-            entry["protocols"] = list(PROTOCOLS)
+            entry["protocols"] = list(opener.protocols)
         elif not isinstance(opener, PackedSet):
             return {**entry, "files": "embedded"}
         return {**entry, "files": "here" if opener.folder().is_dir() else ""}

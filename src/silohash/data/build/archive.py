@@ -12,21 +12,22 @@ from silohash.data.benchmarks.dataset import folder_of
 from silohash.data.catalogue import check_option
 from silohash.data.formats.folder import read_folder
 
-PROTOCOLS: Mapping[str, str] = {
-    "default": "items to train on are searched as well",
-    "unseen": "only items that are not trained on are searched",
-}
+DEFAULT, UNSEEN = "default", "unseen"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltSet:
-    """Facts of a data set that a builder of the same name makes. Calling it opens the archive."""
+    """Facts of a data set that a builder of the same name makes. Calling it opens the archive.
+
+    Items to train on are searched as well, unless the protocol is ``unseen``.
+    """
 
     name: str
     summary: str
     source: str
     license: str
     notes: Mapping[str, str] = field(default_factory=dict)
+    protocols: tuple[str, ...] = (DEFAULT, UNSEEN)
 
     def folder(self, root: str = "") -> Path:
         """Return the set's folder.
@@ -42,14 +43,22 @@ class BuiltSet:
             )
         return folder
 
-    def __call__(self, *, root: str = "", protocol: str = "default") -> Archive:
+    def protocol(self, name: str) -> None:
+        """Check the name of a protocol.
+
+        Raises:
+            UserError: If there is no such protocol.
+        """
+        check_option(f"{self.name}: protocol", name, self.protocols)
+
+    def __call__(self, *, root: str = "", protocol: str = DEFAULT) -> Archive:
         """Open the archive in ``root``, by default ``$SILOHASH_DATA/<name>``, or else ``./data/<name>``.
 
         Raises:
             UserError: If the protocol is unknown, or the folder is missing or damaged.
         """
-        check_option(f"{self.name}: protocol", protocol, tuple(PROTOCOLS))
-        found = read_folder(self.folder(root), search_training=protocol != "unseen")
-        notes = {"about the protocol": PROTOCOLS[protocol], **self.notes, **found.card.notes}
+        self.protocol(protocol)
+        found = read_folder(self.folder(root), search_training=protocol != UNSEEN)
+        notes = {**self.notes, **found.card.notes}
         facts = {"name": self.name, "source": self.source, "license": self.license}
         return replace(found, card=replace(found.card, **facts, protocol=f"{self.name}/{protocol}", notes=notes))

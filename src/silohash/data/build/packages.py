@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -131,6 +131,8 @@ def _download(registry: str, pin: Pin) -> bytes:
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310  http or https
             content: bytes = response.read(MOST_BYTES)
+            if response.length:
+                raise IncompleteRead(content, response.length)
     except urllib.error.HTTPError as error:
         raise RequestRefused(
             f'{host} does not give {pin} (HTTP status {error.code}). Name another registry with --registry, or run "npm '
