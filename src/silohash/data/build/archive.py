@@ -60,5 +60,5 @@ class BuiltSet:
         self.protocol(protocol)
         found = read_folder(self.folder(root), search_training=protocol != UNSEEN)
         notes = {**self.notes, **found.card.notes}
-        facts = {"name": self.name, "source": self.source, "license": self.license}
-        return replace(found, card=replace(found.card, **facts, protocol=f"{self.name}/{protocol}", notes=notes))
+        card = replace(found.card, name=self.name, source=self.source, license=self.license, notes=notes)
+        return replace(found, card=replace(card, protocol=f"{self.name}/{protocol}"))

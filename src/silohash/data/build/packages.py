@@ -139,9 +139,10 @@ def _download(registry: str, pin: Pin) -> bytes:
             f'pack {pin}" in a folder and name that with --from.'
         ) from error
     except (OSError, HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ServerUnreachable(
-            f"{host} cannot be reached, or the connection broke ({getattr(error, 'reason', error)}). Packages that were "
-            "fetched are kept. Run the command again to continue."
+            f"{host} cannot be reached, or the connection broke ({reason}). Packages that were fetched are kept. Run the "
+            "command again to continue."
         ) from error
     return content
 

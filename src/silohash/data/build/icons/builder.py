@@ -17,6 +17,7 @@ from silohash.base.cache import cache_folder
 from silohash.base.errors import MissingContent
 from silohash.base.files import check_own_folder, folder_beside, read_json
 from silohash.base.forms import REINSTALL
+from silohash.base.names import listed
 from silohash.data.archive import multi_hot
 from silohash.data.build.icons.concepts import Labels, labels_of
 from silohash.data.build.icons.drawing import draw_all, png_of
@@ -25,7 +26,6 @@ from silohash.data.build.packages import Pin, fetch, license_of, read_members, v
 
 TABLES = Path(__file__).parent
 LOCK, SPLIT, FACTS, ATTRIBUTION = "icons.lock.json", "split.csv.gz", "facts.json", "ATTRIBUTION.md"
-COLUMNS = ("file_name", "text", "labels", "split", "silo", "name", "source", "license")
 ABOUT = """\
 # Icons: sources and licenses
 
@@ -64,24 +64,18 @@ def build_icons(
     paths = verified(pins, packages)
     licenses = {pin: license_of(pin, path) for pin, path in paths.items()}
     icons, labels = labeled_icons(paths, tables)
-    parts = dict(line.split(",") for line in gzip.decompress((tables / SPLIT).read_bytes()).decode().splitlines())
-    if lacking := sorted(labels.keys() - parts.keys()):
-        raise MissingContent(f"{tables / SPLIT} lacks {lacking[0]} and {len(lacking) - 1:,} more icons. {REINSTALL}")
     by_silo = {silo: _capped([icon for icon in icons if icon.silo == silo], cap) for silo in LIBRARIES}
-    rows = [_row(icon, labels, parts, pins) for some in by_silo.values() for icon in some]
+    rows = _rows([icon for some in by_silo.values() for icon in some], labels, pins, tables / SPLIT)
     with folder_beside(out) as folder:
+        _write_tables(folder, rows, licenses)
         for silo, some in by_silo.items():
             (folder / silo).mkdir()
             drawn = draw_all(some, cache / "drawings", color=silo in COLORED, said=said) if some else ()
             for icon, picture in zip(some, drawn, strict=True):
                 (folder / f"{icon.key}.png").write_bytes(png_of(picture))
-        said(f"Writing {len(rows):,} items to {out}")
-        _write_tables(folder, rows, licenses)
     facts = facts_of(rows)
     if not cap and facts != read_json(tables / FACTS, dict[str, Any], remedy=REINSTALL, missing=REINSTALL):
-        said(
-            f"warning: the items differ from those that {FACTS} states, so results cannot be compared with published ones"
-        )
+        said(f"warning: the items are not those that {FACTS} states, so results cannot be compared with published ones")
     return facts
 
 
@@ -102,10 +96,26 @@ def _capped(icons: Sequence[Icon], cap: int) -> list[Icon]:
     return [icon for icon in icons if icon.key in chosen]
 
 
-def _row(icon: Icon, labels: Labels, parts: Mapping[str, str], pins: Sequence[Pin]) -> Row:
-    source = next(pin for pin in pins if pin.used_by == (icon.silo,))
-    values = (f"{icon.key}.png", icon.text, "|".join(sorted(labels[icon.key])), parts[icon.key], icon.silo, icon.name)
-    return dict(zip(COLUMNS, (*values, str(source), source.license), strict=True))
+def _rows(icons: Sequence[Icon], labels: Labels, pins: Sequence[Pin], split: Path) -> list[Row]:
+    """Return the rows of the table. The split is stored for more icons than have labels."""
+    parts = dict(line.split(",") for line in gzip.decompress(split.read_bytes()).decode().splitlines())
+    if lacking := [icon.key for icon in icons if icon.key not in parts]:
+        raise MissingContent(f"{split} lacks the icons {listed(lacking)}. {REINSTALL}")
+    # The first package of a library has its pictures, others have words.
+    source = {silo: next(pin for pin in pins if silo in pin.used_by) for silo in LIBRARIES}
+    return [
+        {
+            "file_name": f"{icon.key}.png",
+            "text": icon.text,
+            "labels": "|".join(sorted(labels[icon.key])),
+            "split": parts[icon.key],
+            "silo": icon.silo,
+            "name": icon.name,
+            "source": str(source[icon.silo]),
+            "license": source[icon.silo].license,
+        }
+        for icon in icons
+    ]
 
 
 def _write_tables(folder: Path, rows: Sequence[Row], licenses: Mapping[Pin, bytes]) -> None:
@@ -121,7 +131,7 @@ def _write_tables(folder: Path, rows: Sequence[Row], licenses: Mapping[Pin, byte
 
 def _table(rows: Sequence[Row]) -> bytes:
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(stream, rows[0], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue().encode()

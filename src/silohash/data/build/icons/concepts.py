@@ -25,7 +25,7 @@ from silohash.base.forms import REINSTALL
 from silohash.data.build.icons.libraries import Icon, words_of
 
 Labels: TypeAlias = Mapping[str, frozenset[str]]
-"""Concepts by what has them, such as the key of an icon."""
+"""The concepts of each icon by its key. Other tables have the same form."""
 
 VOTE, WEAK_VOTE, LEAST_IN_FAVOR = 0.67, 0.34, 2
 LEAST_ITEMS, LEAST_SILOS = 60, 4
@@ -135,7 +135,7 @@ def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
     votes = votes_of(icons, concepts)
     shared = {word for word, of_word in votes.items() if any(len(shares) > 1 for shares in of_word.values())}
 
-    def voted(words: Iterable[str], mean: float) -> frozenset[str]:
+    def _voted(words: Iterable[str], mean: float) -> frozenset[str]:
         return frozenset(
             concept
             for word in words
@@ -146,8 +146,8 @@ def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
     found = {}
     for icon in icons:
         words, tagged = subject_of(icon) - MODIFIERS, concepts.tagged(icon)
-        confirmed = tagged if words.isdisjoint(shared) else tagged & voted(words, WEAK_VOTE)
-        found[icon.key] = (concepts.stated(icon) | voted(words, VOTE) | confirmed) - wrong.get(icon.key, NONE)
+        confirmed = tagged if words.isdisjoint(shared) else tagged & _voted(words, WEAK_VOTE)
+        found[icon.key] = (concepts.stated(icon) | _voted(words, VOTE) | confirmed) - wrong.get(icon.key, NONE)
     return _frequent(found)
 
 
