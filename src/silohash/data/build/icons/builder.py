@@ -70,6 +70,7 @@ def build_icons(
         _write_tables(folder, rows, licenses)
         for silo, some in by_silo.items():
             (folder / silo).mkdir()
+            said(f"Writing {len(some):,} icons of {silo}")
             drawn = draw_all(some, cache / "drawings", color=silo in COLORED, said=said) if some else ()
             for icon, picture in zip(some, drawn, strict=True):
                 (folder / f"{icon.key}.png").write_bytes(png_of(picture))
@@ -105,17 +106,12 @@ def _rows(icons: Sequence[Icon], labels: Labels, pins: Sequence[Pin], split: Pat
     source = {silo: next(pin for pin in pins if silo in pin.used_by) for silo in LIBRARIES}
     return [
         {
-            "file_name": f"{icon.key}.png",
-            "text": icon.text,
-            "labels": "|".join(sorted(labels[icon.key])),
-            "split": parts[icon.key],
-            "silo": icon.silo,
-            "name": icon.name,
-            "source": str(source[icon.silo]),
+            "file_name": f"{icon.key}.png", "text": icon.text, "labels": "|".join(sorted(labels[icon.key])),
+            "split": parts[icon.key], "silo": icon.silo, "name": icon.name, "source": str(source[icon.silo]),
             "license": source[icon.silo].license,
         }
         for icon in icons
-    ]
+    ]  # fmt: skip
 
 
 def _write_tables(folder: Path, rows: Sequence[Row], licenses: Mapping[Pin, bytes]) -> None:

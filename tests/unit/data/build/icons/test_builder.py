@@ -92,6 +92,24 @@ def test_a_build_over_a_registry(packages: Path) -> None:
     assert digest_of(over_network) == digest_of(built(packages)[0])
 
 
+def test_an_interrupted_build_leaves_nothing_and_continues(packages: Path) -> None:
+    def interrupted(line: str) -> None:
+        if line.endswith("of mdi"):
+            raise KeyboardInterrupt
+
+    tables = packages.parent / "tables"
+    with serving(packages, read_json(tables / LOCK, list[Pin])) as (registry, asked):
+        with pytest.raises(KeyboardInterrupt):
+            build_icons(
+                packages.parent / "icons", packages=None, registry=registry, cap=0, said=interrupted, tables=tables
+            )
+        assert {path.name for path in packages.parent.iterdir()} == {"cache", "packages", "tables"}
+        asked.clear()
+        out, _ = built(packages, registry=registry)
+    assert asked == []
+    assert digest_of(out) == digest_of(built(packages, "again")[0])
+
+
 def test_a_package_of_another_license_is_not_used(packages: Path) -> None:
     path = packages.parent / "tables" / LOCK
     entries = json.loads(path.read_bytes())
