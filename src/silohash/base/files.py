@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 from safetensors.numpy import save as _save_safetensors
@@ -343,6 +343,26 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
+
+
+class Closing(Protocol):
+    """What can be closed."""
+
+    def close(self) -> object:
+        """Close it."""
+
+
+ClosingT = TypeVar("ClosingT", bound=Closing)
+
+
+@contextmanager
+def closed_on_error(opened: ClosingT) -> Iterator[ClosingT]:
+    """Close what was opened if the block fails. Otherwise it stays open."""
+    try:
+        yield opened
+    except BaseException:
+        opened.close()
+        raise
 
 
 def digest_bytes(content: bytes) -> str:

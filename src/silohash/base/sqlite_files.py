@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from silohash.base.errors import DamagedFile, InUse, UnreadableFile, UserError
-from silohash.base.files import explaining_disk_errors
+from silohash.base.files import closed_on_error, explaining_disk_errors
 
 WAIT_SECONDS = 30.0
 """How long a connection waits for another program that writes to the file."""
@@ -38,12 +38,8 @@ def connect(
 
 def connect_and_read(path: Path) -> sqlite3.Connection:
     """Open a connection and read a first value, which fails if SQLite cannot write beside the file."""
-    connection = connect(path)
-    try:
+    with closed_on_error(connect(path)) as connection:
         connection.execute("PRAGMA user_version").fetchone()
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

@@ -110,7 +110,7 @@ def check(
     known = _forgotten(archive, root) if full else None
     lines: list[str] = []
     if dataset := benchmark(archive):
-        content = _check_dataset(dataset, str(root or ""), layout, protocol or "", quiet=as_json)
+        content = _check_dataset(dataset, root, layout, protocol, quiet=as_json)
         folder = Path(content["folder"])
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
@@ -122,16 +122,13 @@ def check(
     digest_lines: list[str] = []
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
-    _print_check(content, [*lines, *digest_lines], as_json=as_json)
-    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
-        raise typer.Exit(NOT_AS_EXPECTED)
-
-
-def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json(content)
-    for line in () if as_json else lines:
-        print_result(visible(line))
+    else:
+        for line in [*lines, *digest_lines]:
+            print_result(visible(line))
+    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
+        raise typer.Exit(NOT_AS_EXPECTED)
 
 
 def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:
@@ -202,11 +199,14 @@ def _in_words(found: Archive) -> list[str]:
     ]
 
 
-def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
+def _check_dataset(
+    dataset: Dataset, root: Path | None, layout: str, protocol: str | None, *, quiet: bool
+) -> dict[str, Any]:
     """Check the files of a data set, read them if they are complete, and return the findings, which are also printed."""
     from silohash.data.benchmarks.dataset import folder_of, inspect, missing_files
 
-    folder, layouts = folder_of(dataset.key, root), {layout.name: layout for layout in dataset.layouts}
+    place, layouts = str(root or ""), {layout.name: layout for layout in dataset.layouts}
+    folder = folder_of(dataset.key, place)
     content: dict[str, Any] = {
         "archive": dataset.key,
         "folder": str(folder),
@@ -223,7 +223,7 @@ def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, q
     if not quiet:
         print_result("\n".join(map(visible, lines)))
     with spinner("Reading"):
-        found = inspect(dataset, root=root, layout=layout, protocol=protocol)
+        found = inspect(dataset, root=place, layout=layout, protocol=protocol or "")
     if not quiet:
         print_result("\n".join(map(visible, _findings_in_words(found))))
     return {**content, **_findings(found), **_described(found.archive)}

@@ -88,22 +88,20 @@ def entries(kind: str) -> list[dict[str, Any]]:
             {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
             for about in describe()
         ]
+    from silohash.data import ARCHIVES
+    from silohash.data.catalogue import summary_of
+    from silohash.data.partitions import PARTITIONS
+
     if kind == "data":
-        from silohash.data import ARCHIVES
-        from silohash.data.catalogue import summary_of
-
-        return [
-            _entry(ARCHIVES, name, lambda name: {"key": name, "summary": summary_of(name)}) for name in ARCHIVES.names()
-        ]
+        return _entries(ARCHIVES, lambda name: {"key": name, "summary": summary_of(name)})
     if kind == "partition":
-        from silohash.data.partitions import PARTITIONS
-
-        return [
-            _entry(PARTITIONS, name, lambda name: {"key": name, "summary": PARTITIONS.resolve(name).summary})
-            for name in PARTITIONS.names()
-        ]
+        return _entries(PARTITIONS, lambda name: {"key": name, "summary": PARTITIONS.resolve(name).summary})
     family = _family(kind)
-    return [_entry(family, name, lambda name: asdict(family.card(name))) for name in family.names()]
+    return _entries(family, lambda name: asdict(family.card(name)))
+
+
+def _entries(family: Registry, about: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_entry(family, name, about) for name in family.names()]
 
 
 def _family(kind: str) -> Registry:
@@ -114,10 +112,7 @@ def _family(kind: str) -> Registry:
 
 
 def _entry(family: Registry, name: str, about: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return what is said about a member, or why it cannot be used. One of another package is imported to find out.
-
-    If another package adds a method under the same name, the entry ``conflict`` explains it.
-    """
+    """Return what is said about a member, or why it cannot be used. One of another package is imported to find out."""
     conflict = family.conflict(name)
     try:
         if name not in family.table:

@@ -244,7 +244,9 @@ def search(
     """
     from silohash.api.runs import open_run
 
-    _check_form({"--json": as_json, "--show": show, "--files": files or null})
+    forms = [name for name, chosen in {"--json": as_json, "--show": show, "--files": files or null}.items() if chosen]
+    if len(forms) > 1:
+        raise ConflictingOptions(f"{' and '.join(forms)} are different forms of output. Choose one of them.")
     with open_run(run) as found:
         hits = found.search(
             text, image=image, vector=vector, vector_modality=vector_of, text_weight=text_weight, region=region, find=find,
@@ -256,36 +258,30 @@ def search(
         print_json(_document(hits))
         if hits.unread is not None:
             print_status(str(hits.unread))
-    elif files or null:
+    elif "--files" in forms:
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
-        if not hits and hits.answered and (about := _about_filters(label, where, radius)):
+        if about := _about_filters(hits, label, where, radius):
             print_status(about)
     _check_answered(hits, print_reasons=as_json)
 
 
-def _about_filters(labels: list[str] | None, where: list[str] | None, radius: int | None) -> str:
-    """Return a sentence on the filters of a search without hits; empty if there were none."""
-    conditions = [*(labels or ()), *(where or ())]
-    limits = [f"that pass the filters ({', '.join(conditions)})"] if conditions else []
-    limits += [] if radius is None else [f"within {radius} bits of the query"]
-    return f"Only items {' and '.join(limits)} were searched." if limits else ""
-
-
 def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
-    """Exit with `UNANSWERED` if no silo answered, after printing the reasons if `print_reasons` is set."""
     if hits.missing_silos and not hits.answered:
         if print_reasons:
             print_notes(hits)
         raise typer.Exit(UNANSWERED)
 
 
-def _check_form(forms: dict[str, bool]) -> None:
-    """Check that at most one form of output is chosen."""
-    chosen = [name for name, is_chosen in forms.items() if is_chosen]
-    if len(chosen) > 1:
-        raise ConflictingOptions(f"{' and '.join(chosen)} are different forms of output. Choose one of them.")
+def _about_filters(hits: Hits, labels: list[str] | None, where: list[str] | None, radius: int | None) -> str:
+    """Return a sentence on the filters of a search without hits; empty if there were none, or hits."""
+    if hits or not hits.answered:
+        return ""
+    conditions = [*(labels or ()), *(where or ())]
+    limits = [f"that pass the filters ({', '.join(conditions)})"] if conditions else []
+    limits += [] if radius is None else [f"within {radius} bits of the query"]
+    return f"Only items {' and '.join(limits)} were searched." if limits else ""
 
 
 def _ids(given: list[str]) -> list[str]:

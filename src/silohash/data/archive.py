@@ -1,7 +1,5 @@
 """The central data type: an archive of items with a picture, a text, labels and splits."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -32,7 +30,7 @@ class Pictures(Protocol):
     def __len__(self) -> int:
         """Return the number of pictures."""
 
-    def picture(self, row: int) -> Image.Image:
+    def picture(self, row: int) -> "Image.Image":
         """Decode one picture (mode ``L`` or ``RGB``)."""
 
     def digest(self) -> str:
@@ -52,7 +50,7 @@ Texts: TypeAlias = npt.NDArray[np.str_]
 Features: TypeAlias = npt.NDArray[np.float32]
 """One given feature vector per item, ``(N, D)``. An item without the modality has a row of NaN."""
 
-Column: TypeAlias = "Pictures | Texts | Features | Regions"
+Column: TypeAlias = Pictures | Texts | Features | Regions
 
 
 def longest_text(count: int) -> int:
@@ -258,7 +256,7 @@ class Archive:
             return []
         return [self.label_names[c] for c in np.flatnonzero(self.labels[row])]
 
-    def of_modality(self, modality: Modality) -> Archive:
+    def of_modality(self, modality: Modality) -> "Archive":
         """Return the same items with this modality only. Both can still be shown to people.
 
         Raises:
@@ -276,7 +274,7 @@ class Archive:
             kept = replace(self, image=None, has_image=np.zeros(len(self), bool), preview=self.pictures())
         return kept.with_digest()
 
-    def with_digest(self) -> Archive:
+    def with_digest(self) -> "Archive":
         """Return the same archive with the digest of ids, labels, splits and content on its card."""
         arrays: dict[str, npt.NDArray[np.generic]] = {f"split/{name}": rows for name, rows in self.splits.items()}
         parts: dict[str, object] = {"label_names": list(self.label_names)}

@@ -1,7 +1,5 @@
 """Symbolic links in a user's folder that lead out of it, which are followed only with permission."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which items have the same picture, where an archive has several texts per picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,10 +1,9 @@
 """Regions of pictures: a feature vector and a box each, as image-text matching takes them, also from a user's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +85,7 @@ class Regions:
         held[~there] = 0.0
         return held
 
-    def taken(self, rows: Rows | Sequence[int]) -> Regions:
+    def taken(self, rows: Rows | Sequence[int]) -> Self:
         """Return the regions of some items."""
         return replace(self, pictures=self.pictures[rows])
 

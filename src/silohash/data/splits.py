@@ -1,7 +1,5 @@
 """How items are split into queries, a database and items to train on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A measure is a `silohash.evaluate.kinds.MeasureKind`: a closed form over the histogram of distances.
 """
 
-from __future__ import annotations
-
 from silohash.base.registry import Registry
 
 MEASURES = Registry(

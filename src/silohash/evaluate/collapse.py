@@ -5,10 +5,8 @@ Silos count, over their training items, the distinct codes and how often two bit
 Source: T. Cover, J. Thomas, "Elements of Information Theory", 2nd edition 2006, section 2.3, for mutual information.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +53,7 @@ class CodeUse:
     repeated: Share
 
     @classmethod
-    def learned(cls, counts: CodeCounts) -> CodeUse:
+    def learned(cls, counts: CodeCounts) -> Self:
         """Return the use of the codes from the sums of the counts of at least one item."""
         items, inputs, distinct = counts.totals.tolist()
         both, one = counts.together / items, np.diag(counts.together) / items

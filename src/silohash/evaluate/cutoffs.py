@@ -6,8 +6,6 @@ Symbols as in `ties`: b items, g of them relevant, come before the group at the 
 relevant, and t of its items fall within the cut. Of these t items, h are relevant: h is hypergeometric(n, r, t).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 

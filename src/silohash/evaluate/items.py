@@ -1,7 +1,5 @@
 """Distances to items that have a picture code, a text code, or both: an item is as near as the nearer of its codes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -115,7 +113,6 @@ def item_histogram(
     kernels.count_nearest(queries, words, held, labels.query_words, labels.database_words, counts)
 
     def apart(query_rows: Rows, item_rows: Rows) -> Distances:
-        """Return the distance of each pair of a query and an item."""
         return _nearest(queries[query_rows], words[:, item_rows], held[:, item_rows])
 
     return corrected(counts, relevance, apart)

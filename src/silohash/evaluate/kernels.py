@@ -9,8 +9,6 @@ Source: W. Muła, N. Kurz, D. Lemire, "Faster population counts using AVX2 instr
 H. Warren, "Hacker's Delight", 2nd edition, section 7-3 (the transposition).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -61,7 +59,6 @@ def _emit_set_bits(_context: Any, _word: Any) -> Any:  # noqa: ANN401  numba's o
     """Define the number of set bits of a word for numba: one instruction if the processor has it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
-        """Emit the instruction."""
         return builder.ctpop(values[0])
 
     return types.int64(types.uint64), generate

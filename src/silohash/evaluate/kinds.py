@@ -93,7 +93,6 @@ def _per(cutoff: int, found: Values) -> Values:
 
 
 def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> tuple[Counts, Counts]:
-    """Return the number of relevant items and of all items within a radius."""
     if radius_bits > counts.bits:
         raise OutOfRange(
             f'The radius of "{measure}" exceeds the largest distance of codes of {counts.bits} bits. Lower it.'
@@ -103,7 +102,6 @@ def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> tup
 
 
 def _without_ties(values: Values) -> TieValues:
-    """Return values that do not depend on the order of ties."""
     untouched = np.full(len(values), np.nan)
     return TieValues(values, untouched, untouched)
 
@@ -115,7 +113,6 @@ def _average_precision(measure: Measure, counts: Histogram) -> TieValues:
 
 
 def _precision(measure: Measure, counts: Histogram) -> TieValues:
-    """Return the hits per item that counts."""
     if measure.radius_bits is not None:
         found, within = _within_radius(measure, counts, measure.radius_bits)
         return _without_ties(ties.divided(found, within))

@@ -1,7 +1,5 @@
 """Retrieval measures: their names, which users type and results show, and how they are computed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -126,7 +124,7 @@ class Measure:
         return name + (f"[{options}]" if options else "")
 
     @staticmethod
-    def parse(text: str) -> Measure:
+    def parse(text: str) -> "Measure":
         """Return the measure of a name such as ``mAP@50[denominator=min]``.
 
         Raises:
@@ -351,7 +349,6 @@ def evaluate_in_folds(
 def _over_parts(
     measures: Sequence[Measure], query_words: Packed, database: Packed | Scores, pairs: Pairs, bits: int
 ) -> dict[Measure, PerQuery]:
-    """Return the values of measures with the same number of folds."""
     parts = folds_of(pairs, measures[0].folds)
     values = []
     for queries, items in parts:

@@ -1,7 +1,5 @@
 """Measures of a ranking whose order is known, as when ties keep the order of the database."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -5,17 +5,15 @@ come before the relevant ones or are tied with them, so items between two releva
 r different scores of relevant items has 2 r + 1 columns, and the measures are exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import LengthsDiffer, NotFinite
+from silohash.base.errors import NotFinite
 from silohash.base.types import Rows
 from silohash.evaluate.relevance import LEFT_OUT, Pairs, Relevance, marked_gains, without_left_out
-from silohash.evaluate.ties import Histogram
+from silohash.evaluate.ties import Histogram, check_sizes
 
 BLOCK_CELLS = 1 << 24
 """Number of scores that are counted at once."""
@@ -38,7 +36,7 @@ class Scores:
         """Return the number of items."""
         return int(self.values.shape[1])
 
-    def take(self, queries: Rows, items: Rows) -> Scores:
+    def take(self, queries: Rows, items: Rows) -> "Scores":
         """Return the scores of some queries with some items."""
         return Scores(self.values[np.ix_(queries, items)])
 
@@ -61,7 +59,7 @@ def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: boo
     Raises:
         UserError: If scores and relevance do not fit together.
     """
-    _check(scores, relevance)
+    check_sizes(scores.values, scores.values.T, relevance)
     levels = 1 + (relevance.most_shared() if graded and isinstance(relevance, Relevance) else 1)
     parts = []
     step = max(1, BLOCK_CELLS // len(scores))
@@ -92,12 +90,3 @@ def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt
     """Return the relevance of the items to some queries in the order of their scores. See `ties.ranked_gains`."""
     order = np.argsort(-scores.values[rows], axis=1, kind="stable")
     return without_left_out(np.take_along_axis(marked_gains(relevance, rows), order, axis=1))
-
-
-def _check(scores: Scores, relevance: Relevance | Pairs) -> None:
-    if scores.values.shape != (relevance.queries, relevance.items) or not scores.values.size:
-        raise LengthsDiffer(
-            f"There are scores of {scores.values.shape[0]} queries with {len(scores)} items, and relevance of "
-            f"{relevance.queries} queries and {relevance.items} items. Give both for the same queries and items, at least "
-            "one of each."
-        )

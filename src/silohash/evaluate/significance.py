@@ -3,8 +3,6 @@
 Source: B. Efron, R. Tibshirani, "An introduction to the bootstrap", 1993, chapters 13 and 16.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -97,7 +95,6 @@ def student_quantile(level: float, degrees: int) -> float:
 
 
 def _resampled(values: Values, seed: int, purpose: str, resamples: int, statistic: Callable[..., Values]) -> Values:
-    """Return a statistic of each resample of the values, ``(resamples,)``."""
     generator = numpy_generator(seed, purpose)
     at_once = max(1, DRAWS_AT_ONCE // len(values))
     means = [

@@ -11,9 +11,7 @@ A tie group holds the items at one distance. Symbols: b items, g of them relevan
 items, r of them relevant, and t of its items fall within the cutoff. H is the harmonic number.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,12 +71,8 @@ class Histogram:
 
     counts: Counts
 
-    def __add__(self, other: Histogram) -> Histogram:
-        """Return the histogram over the items of both.
-
-        Raises:
-            UserError: If they differ in the number of queries or bits.
-        """
+    def __add__(self, other: "Histogram") -> "Histogram":
+        """Return the histogram over the items of both."""
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
             raise LengthsDiffer(
@@ -121,7 +115,7 @@ class Histogram:
         """Harmonic numbers from 0 to the number of items, in extended precision, because their differences lose digits."""
         return np.concatenate([[0], np.cumsum(1 / np.arange(1, self.database + 1, dtype=np.longdouble))])
 
-    def all_tied(self) -> Histogram:
+    def all_tied(self) -> "Histogram":
         """Return the histogram with all items at one distance, whose expected values are those of random codes."""
         return Histogram(self.counts.sum(1, keepdims=True))
 
@@ -156,7 +150,6 @@ def histogram(
     counts = _count(queries, database, labels, bits, labels.most_shared() if graded else None, threads)
 
     def apart(query_rows: Rows, item_rows: Rows) -> Counts:
-        """Return the distance of each pair of a query and an item."""
         return np.asarray(np.bitwise_count(queries[query_rows] ^ database[item_rows]).sum(1, dtype=np.int64))
 
     return corrected(counts, relevance, apart)
@@ -180,15 +173,15 @@ def corrected(counts: Counts, relevance: Relevance | Pairs, apart: Callable[[Row
     return Histogram(counts)
 
 
-def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -> None:
-    """Check that codes and relevance have the same numbers of queries and items.
+def check_sizes(queries: Sized, database: Sized, relevance: Relevance | Pairs) -> None:
+    """Check that codes or scores and relevance have the same numbers of queries and items.
 
     Raises:
         UserError: If the numbers differ or are 0.
     """
     if (len(queries), len(database)) != (relevance.queries, relevance.items):
         raise LengthsDiffer(
-            f"There are codes of {len(queries)} queries and {len(database)} items, and relevance of {relevance.queries} "
+            f"There are {len(queries)} queries and {len(database)} items, and relevance of {relevance.queries} "
             f"queries and {relevance.items} items. Give both for the same queries and items."
         )
     if not len(queries) or not len(database):

@@ -1,7 +1,5 @@
 """Featurizers: turn pictures and texts into vectors without sharing either of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

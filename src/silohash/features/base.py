@@ -5,10 +5,8 @@ on pooled data. Texts and pictures do not leave the silo. A sum over few items s
 a silo with few items should not send its sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +52,7 @@ class Featurizer(Protocol):
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Return sums over the rows. `add_statistics` turns those of disjoint sets of rows into those of their union."""
 
-    def fitted(self, summed: Arrays) -> Featurizer:
+    def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer fitted on the added sums of all silos."""
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[Any]:
@@ -75,7 +73,7 @@ class Featurizer(Protocol):
         """Return the named arrays and the JSON value from which `from_state` restores the featurizer."""
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Featurizer:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state. Its outputs are bitwise equal to those of the original."""
 
 

@@ -11,8 +11,6 @@ changes, so several processes may add blocks. A damaged block is removed, and it
 If a cache cannot be written (for example because the disk is full), the work continues without it.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading
@@ -142,13 +140,10 @@ def _write(folder: Path, shape: tuple[int, int, int, int], draw: Callable[[int],
 
 @dataclass(frozen=True)
 class _Entry:
-    """The form of ``about.json``."""
-
     digests: dict[Literal["pixels.npy", "readable.npy"], str]
 
 
 def _open(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | None:
-    """Return an entry, or None if it is missing or damaged."""
     try:
         stat = (path / "pixels.npy").stat()
         version = (path, stat.st_mtime_ns, stat.st_size)

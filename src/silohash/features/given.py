@@ -4,12 +4,10 @@ Optionally, they are whitened: their columns become uncorrelated. Or they are le
 Tokens, such as the patches of a picture, can have vectors beside those of their items.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +64,7 @@ class GivenFeatures:
     options: ClassVar[Mapping[str, Any]] = {**WHITENING, "standardize": True, "equal_lengths": False}
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> Self:
         """Return an unfitted featurizer for a column of vectors.
 
         Raises:
@@ -130,7 +128,7 @@ class GivenFeatures:
                 totals[name] += array
         return totals
 
-    def fitted(self, summed: Arrays) -> GivenFeatures:
+    def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer with the mean, the standard deviation and the whitening over all silos."""
         kept = {name: summed[name] for name in MOMENTS}
         return replace(self, summed=kept | ({"whitening": whitening(summed)} if self.whiten else {}))
@@ -182,7 +180,7 @@ class GivenFeatures:
         return {"whiten": True} if self.whiten else {}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> GivenFeatures:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state."""
         width, whiten = about["width"], bool(about.get("whiten", False))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(MOMENTS, (width,))
@@ -222,7 +220,7 @@ class TokenVectors:
     token: GivenFeatures
 
     @classmethod
-    def make(cls, modality: Modality, width: int, tokens: int) -> TokenVectors:
+    def make(cls, modality: Modality, width: int, tokens: int) -> Self:
         """Return an unfitted one for rows of ``width = (1 + tokens) * D`` numbers."""
         column = GivenFeatures(modality, width // (1 + tokens))
         return cls(tokens, column, column)
@@ -255,7 +253,7 @@ class TokenVectors:
         of_tokens = self.token.added(self._tokens(column[block]) for _, block in blocks(rows, BLOCK_ITEMS))
         return {**sums, **{f"{TOKEN}{name}": array for name, array in of_tokens.items()}}
 
-    def fitted(self, summed: Arrays) -> TokenVectors:
+    def fitted(self, summed: Arrays) -> Self:
         """Return one with the means and deviations over all silos."""
         of_tokens = {name: summed[f"{TOKEN}{name}"] for name in MOMENTS}
         return replace(self, item=self.item.fitted(summed), token=self.token.fitted(of_tokens))
@@ -279,7 +277,7 @@ class TokenVectors:
         return {"tokens": self.tokens}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenVectors:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return one with given sums and settings."""
         made = cls.make(about["modality"], about["width"], about["tokens"])
         names = (*MOMENTS, *(f"{TOKEN}{name}" for name in MOMENTS))

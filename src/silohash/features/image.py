@@ -1,12 +1,10 @@
 """Pictures as small arrays of pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,17 +66,12 @@ class PixelFeatures:
     options: ClassVar[Mapping[str, Any]] = {"size": 32, "channels": None, "cache": True}
 
     def __post_init__(self) -> None:
-        """Check the size and the channels.
-
-        Raises:
-            UserError: If one is out of range.
-        """
         whole("[features] size in pixels", self.size, SMALLEST_PIXELS, LARGEST_PIXELS)
         if type(self.channels) is not int or self.channels not in MODES:
             raise WrongChoice(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> Self:
         """Return an unfitted featurizer. By default it is gray if the first picture of the column is gray.
 
         Raises:
@@ -118,7 +111,7 @@ class PixelFeatures:
             squares += np.square(pixels, dtype=np.uint16).sum(axis=(0, 2, 3), dtype=np.int64)
         return {"count": count, "sum": total, "sum_squares": squares}
 
-    def fitted(self, summed: Arrays) -> PixelFeatures:
+    def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer with the mean and the standard deviation of all silos' pixels."""
         return replace(self, summed=summed)
 
@@ -141,7 +134,7 @@ class PixelFeatures:
         return arrays, {"kind": self.kind, "modality": self.modality, **settings}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> PixelFeatures:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state."""
         channels = about["channels"]
         sums = {name: array for name, array in arrays.items() if name in MOMENTS}

@@ -1,7 +1,5 @@
 """Folders of published models, which are found by path or name, are not downloaded by default, and have a digest."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -109,7 +109,7 @@ class Network:
     @property
     def modality(self) -> Modality:
         """The modality of the inputs."""
-        return "text" if self.preparation is None else "image"
+        return "image" if self.pieces is None else "text"
 
     @property
     def smallest_pixels(self) -> int:
@@ -358,7 +358,6 @@ class NetworkFeatures:
             self.vectors.flush()
 
     def _prepare(self, network: Network, column: Column, rows: Rows, device: str) -> Callable[[list[int]], Arrays]:
-        """Return the function that the threads apply to each group of positions."""
         pixels = network.smallest_pixels if self.draft else 0
 
         def _value(row: int) -> Value:

@@ -8,8 +8,6 @@ lie in a file of their own, which is mapped into memory, and files whose size an
 they were last compared with their digests are not read to compare them again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Run a network from an ONNX file with onnxruntime, which does not need torch and starts fast."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

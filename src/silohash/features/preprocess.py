@@ -4,8 +4,6 @@ The preprocessing uses only Pillow and NumPy, so that threads can run it in para
 the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

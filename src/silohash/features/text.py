@@ -1,12 +1,10 @@
 """Texts as bags of words, with hashed buckets (which do not need a shared vocabulary) or a given vocabulary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -85,11 +83,6 @@ class BagOfWords:
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            UserError: If one is out of range.
-        """
         whole("[features] buckets", self.buckets, 2, MOST_BUCKETS)
         whole("[features] min_texts", self.min_texts, 1)
         if self.vocabulary is not None:
@@ -98,7 +91,7 @@ class BagOfWords:
             object.__setattr__(self, "_column_of", {word: place for place, word in enumerate(self.vocabulary)})
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> BagOfWords:
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> Self:
         """Return an unfitted featurizer, where ``kind`` is the weighting.
 
         Raises:
@@ -113,8 +106,7 @@ class BagOfWords:
         return cls._of({**options, "kind": kind, "vocabulary": words, "analysis": asdict(analysis)})
 
     @classmethod
-    def _of(cls, given: Mapping[str, Any]) -> BagOfWords:
-        """Return the unfitted featurizer with the given settings."""
+    def _of(cls, given: Mapping[str, Any]) -> Self:
         named = given.get("analysis") or asdict(WORDS)
         analysis = Analysis(named["name"], named["version"], tuple(named["languages"]))
         rule = WordRule(analysis=analysis, **{name: given[name] for name in cls.switches})
@@ -153,7 +145,7 @@ class BagOfWords:
             sums["word_digests"] = np.array(sorted(map(digest_of, distinct)), np.uint64)
         return sums
 
-    def fitted(self, summed: Arrays) -> BagOfWords:
+    def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer with the number of texts per word over all silos."""
         return replace(self, summed=summed)
 
@@ -239,7 +231,7 @@ class BagOfWords:
         return dict(self.summed or {}), about
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> BagOfWords:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state."""
         unfitted = cls._of(about)
         shapes: dict[str, tuple[int, ...] | None] = {"texts": (1,), "document_frequency": unfitted.shape}
@@ -248,7 +240,6 @@ class BagOfWords:
 
     @cached_property
     def _importance(self) -> npt.NDArray[np.float64]:
-        """The weight of each column in ``tfidf``, ``(V,)``."""
         summed = known(self.summed, self.kind)
         return np.asarray(np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0)
 

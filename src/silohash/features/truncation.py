@@ -1,7 +1,5 @@
 """Texts that are longer than the text model reads: those of an archive are counted, and the end of a query is named."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

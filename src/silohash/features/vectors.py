@@ -1,7 +1,5 @@
 """From the rows of an archive to the arrays that the towers take, the same way for training, indexing and search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The words of a text, and their digests, which do not need a shared vocabulary."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from silohash.base.errors import CopyMissing, IndexDiffers, NotIndexed, UserError
-from silohash.base.files import read_json, write_json
+from silohash.base.files import closed_on_error, read_json, write_json
 from silohash.base.locks import locked, locked_run
 from silohash.base.types import Modality, Notify
 from silohash.index import SERVERS
@@ -106,15 +106,11 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
             f"The codes of {store.path} are not on the {config.backend} server. "
             f"Run: silohash index move RUN --to {config.backend}"
         )
-    index = connect(config, copy.collection, store.manifest.bits)
-    try:
+    with closed_on_error(connect(config, copy.collection, store.manifest.bits)) as index:
         if copy.version != store.version():
             with time_limit(None), locked(store.path.parent, wait_seconds=WAIT_SECONDS):
                 _follow(store, config, index, read_copy(store.path, config) or copy)
         index.remember(_live_keys(store))
-    except BaseException:
-        index.close()
-        raise
     return index
 
 
@@ -217,14 +213,12 @@ def list_copies(folder: Path, copies: Iterable[Created]) -> None:
 
 
 def _opened(store: Store, config: IndexConfig) -> tuple[ServerIndex, Copy]:
-    """Return the copy of a store, which is created if there is none, and its record.
-
-    The list and the record are written before the collection is created, so that no collection is forgotten.
-    """
+    """Return the copy of a store, which is created if there is none, and its record."""
     copy = read_copy(store.path, config)
     if copy is None or copy.approximate != config.approximate:
         copy = Copy(collection=f"silohash_{secrets.token_hex(8)}", approximate=config.approximate)
         folder = store.path.parent.parent
+        # The list and the record are written before the collection is created, so that no collection is forgotten.
         with locked(folder, wait_seconds=WAIT_SECONDS):
             list_copies(folder, [*created_copies(folder), Created(collection=copy.collection, server=config)])
         _write_copy(store, config, copy)
@@ -256,10 +250,7 @@ def _follow(store: Store, config: IndexConfig, index: ServerIndex, copy: Copy) -
 
 
 def _equalize(store: Store, index: ServerIndex) -> None:
-    """Compare all keys of a store and its copy. Remove those that only the copy has, and add those that it lacks.
-
-    The code of a key never changes in an index file, so keys suffice.
-    """
+    """Make the keys of a copy those of its store. The code of a key never changes in an index file, so keys suffice."""
     there = index.keys
     live = _live_keys(store)
     extra = there[~positions(live, there)[1]]

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from silohash.base.errors import OtherVersion
 from silohash.base.files import PART, read_json, write_json
+from silohash.base.forms import check_version
 from silohash.base.types import MODALITIES, Modality
 
 LISTING = "silos.json"
@@ -54,11 +54,7 @@ def read_listing(folder: Path) -> Listing | None:
     if not path.exists():
         return None
     stored = read_json(path, _Stored, remedy=INDEX_AGAIN)
-    if stored.format_version != FORMAT_VERSION:
-        raise OtherVersion(
-            f"{path} has format version {stored.format_version}, but this silohash reads version {FORMAT_VERSION}. "
-            f"{INDEX_AGAIN}"
-        )
+    check_version(path, stored.format_version, FORMAT_VERSION, INDEX_AGAIN)
     return stored.silos
 
 

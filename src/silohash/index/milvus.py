@@ -133,10 +133,7 @@ class MilvusIndex(ServerIndex):
         return "Strong" if time.monotonic() < self._changed + FRESH_SECONDS else "Bounded"
 
     def _first(self, queries: list[bytes], k: int) -> list[list[tuple[int, int]] | None]:
-        """Return the first (key, distance) pairs of each query with all ties at the cut, or None if there may be more ties.
-
-        For most queries, one request with a few items more than k is enough.
-        """
+        """Return the first (key, distance) pairs of each query with all ties at the cut; None if there may be more."""
         most = k + max(k, EXTRA_ROWS)
         if most > MOST_ROWS:
             return [None] * len(queries)
@@ -227,7 +224,9 @@ class MilvusIndex(ServerIndex):
         """Return a key that divides the items of a range, with items on either side, and the number of items below it."""
         low, high = part
         while True:
-            middle = _middle(low, high)
+            # Keys are counted from 0, so a range that ends at the highest possible key is mostly empty.
+            wide = high > 4 * max(low, 1)
+            middle = 1 << (low.bit_length() + high.bit_length()) // 2 if wide else (low + high) // 2
             before = self._count((part[0], middle))
             if 0 < before < count:
                 return middle, before
@@ -271,16 +270,6 @@ def connection_of(url: str) -> dict[str, str]:
         "db_name": parts.path.strip("/"),
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _middle(low: int, high: int) -> int:
-    """Return a key between two others: halfway between their numbers of digits if these differ much, else halfway.
-
-    Keys are counted from 0, so a range that ends at the highest possible key is mostly empty.
-    """
-    if high > 4 * max(low, 1):
-        return 1 << (low.bit_length() + high.bit_length()) // 2
-    return (low + high) // 2
 
 
 def _condition(part: Range) -> str:

@@ -22,6 +22,7 @@ import psycopg
 from psycopg import sql
 
 from silohash.base.errors import CopyMissing
+from silohash.base.files import closed_on_error
 from silohash.index.base import Answer, Distances, Keys, cut, ordered
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.server import CHANGE_SECONDS, EXTRA_ROWS, SEARCH_SECONDS, ServerIndex, seconds_left
@@ -135,11 +136,7 @@ class PgvectorIndex(ServerIndex):
         connection.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ").format(self._table) + columns)
 
     def _check_table(self, connection: psycopg.Connection[Any]) -> None:
-        """Check that the table exists and has the code length of the index.
-
-        Raises:
-            UserError: If it does not.
-        """
+        """Check that the table exists and has the code length of the index."""
         found = connection.execute(
             "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'code'", [self._name]
         ).fetchone()
@@ -238,10 +235,7 @@ class PgvectorIndex(ServerIndex):
 
 
 def _opened(url: str, seconds: float | None) -> psycopg.Connection[Any]:
-    """Return a new connection whose statements have a time limit. See `_limit`.
-
-    It counts as lost if the machine of the server does not give a sign for about `LOST_SECONDS`.
-    """
+    """Return a new connection with a time limit (`_limit`), lost after `LOST_SECONDS` without a sign of the server."""
     connection = psycopg.connect(
         url,
         autocommit=True,
@@ -251,20 +245,13 @@ def _opened(url: str, seconds: float | None) -> psycopg.Connection[Any]:
         keepalives_count=2,
         tcp_user_timeout=1000 * LOST_SECONDS,
     )
-    try:
+    with closed_on_error(connection):
         _limit(connection, seconds)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
 def _limit(connection: psycopg.Connection[Any], seconds: float | None) -> None:
-    """Let the server end each further statement after a time; None for no limit.
-
-    Raises:
-        psycopg.Error: If the connection does not work.
-    """
+    """Let the server end each further statement after a time; None for no limit."""
     milliseconds = 0 if seconds is None else math.ceil(1000 * seconds)
     with _freed_after(connection, CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)):
         connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(milliseconds)])
@@ -272,11 +259,7 @@ def _limit(connection: psycopg.Connection[Any], seconds: float | None) -> None:
 
 @contextmanager
 def _freed_after(connection: psycopg.Connection[Any], seconds: float | None) -> Iterator[None]:
-    """Close the connection under the thread of a block that takes `GRACE_SECONDS` longer than it may.
-
-    Raises:
-        psycopg.OperationalError: If the block took too long.
-    """
+    """Close the connection under the thread of a block that takes `GRACE_SECONDS` longer than it may, which is an error."""
     if seconds is None:
         yield
         return

@@ -20,7 +20,7 @@ import numpy as np
 
 from silohash.base.errors import IndexDiffers, MixedKinds, UnknownItem
 from silohash.index import IN_MEMORY
-from silohash.index.base import Index, IndexManifest, Keys, positions
+from silohash.index.base import Index, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, Codes, Magnitudes, Words, byte_count, check_magnitudes, from_bytes, to_bytes
 from silohash.index.config import installed_backend
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
@@ -340,10 +340,15 @@ class Store:
         with self._database.reading():
             return self._words.keys_with(term, fields)
 
-    def keys_with_caption(self, terms: Sequence[str]) -> Keys:
-        """Return the keys of items whose whole caption has some terms, in ascending order, as `keys_with`."""
-        with self._database.reading():
-            return self._words.keys_with_caption(terms)
+    def keys_of_text(self, name: str, terms: Sequence[str]) -> Keys:
+        """Return the keys of items whose id is a name, or whose whole caption has some terms, as `keys_with`.
+
+        Each search with words asks, so there is one statement and no transaction.
+        """
+        with self._database.explained():
+            found = self._words.keys_of_text(name, terms)
+            spelled = [] if self._database.head.named else self._rows.find([name]).tolist()
+            return distinct(np.array([*found.tolist(), *(key for key in spelled if key >= 0)], np.int64))
 
     def _noised(self, packed: CodeBytes) -> CodeBytes:
         return packed if self.noise is None else self.noise(packed)

@@ -49,16 +49,19 @@ class ItemWords:
     def keys_with(self, term: str, fields: Collection[str]) -> Keys:
         """Return the keys of the items with a term in their id or in one of some fields, in ascending order."""
         columns = ["id", *(name for name in FIELDS_WITH_WORDS if name in fields)]
-        return self._matching(f'{{{" ".join(columns)}}} : "{term}"')
+        return self._selected(
+            "SELECT rowid AS key FROM words WHERE words MATCH ?", f'{{{" ".join(columns)}}} : "{term}"'
+        )
 
-    def keys_with_caption(self, terms: Sequence[str]) -> Keys:
-        """Return the keys of the items whose whole caption has some terms, in ascending order."""
-        return self._matching(f'whole : "{_digest(terms)}"') if terms else np.empty(0, np.int64)
+    def keys_of_text(self, name: str, terms: Sequence[str]) -> Keys:
+        """Return the keys of the items with an id, and of those whose whole caption has some terms, in ascending order."""
+        either = "SELECT key FROM items WHERE id = ? UNION ALL SELECT rowid FROM words WHERE words MATCH ?"
+        return self._selected(either, name, f'whole : "{_digest(terms)}"')
 
-    def _matching(self, expression: str) -> Keys:
+    def _selected(self, keys: str, *values: str) -> Keys:
         # One text with all keys is read in a fraction of the time of as many rows.
-        query = "SELECT group_concat(rowid) FROM words WHERE words MATCH ?"
-        [found] = self._database.connection.execute(query, (expression,)).fetchone()
+        query = f"SELECT group_concat(key) FROM ({keys})"  # noqa: S608  one of two literals
+        [found] = self._database.connection.execute(query, values).fetchone()
         return np.sort(np.fromstring(found or "", np.int64, sep=","))
 
 

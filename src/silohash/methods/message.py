@@ -1,7 +1,5 @@
 """Messages: the only data that silos and the server exchange."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -83,7 +81,7 @@ class Message:
         return save(arrays, metadata={"silohash": json.dumps(header)})
 
     @staticmethod
-    def decode(content: bytes) -> Message:
+    def decode(content: bytes) -> "Message":
         """Return the message that `encode` turned into bytes.
 
         Raises:

@@ -4,8 +4,6 @@ A server with many silos cannot hold all of their updates in memory. It keeps th
 exceed a limit to a temporary file, from which each array is read whenever it is used.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -98,7 +96,7 @@ class Spool:
         self._file: IO[bytes] | None = None
         self._end = 0
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,11 +4,9 @@ The published weights are read once, when a run is prepared, and are part of the
 and encoders rebuild a tower from its spec alone, without the user's files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -53,7 +51,7 @@ class PublishedTower(nn.Module):
             values = torch.tensor(settings.get(name, []), dtype=torch.float32).reshape(-1, 1, 1)
             self.register_buffer(name, values, persistent=False)
 
-    def train(self, mode: bool = True) -> PublishedTower:
+    def train(self, mode: bool = True) -> Self:
         """Set the mode. A frozen network stays in evaluation mode."""
         super().train(mode)
         if self.frozen:

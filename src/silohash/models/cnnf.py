@@ -18,8 +18,6 @@ layer             what                            output
 Source: Chatfield, Simonyan, Vedaldi, Zisserman, "Return of the Devil in the Details", BMVC 2014, table 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -34,9 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from silohash.base.errors import (
-    DamagedFile,
     MissingContent,
-    MissingFile,
     NetworkChanged,
     SettingNeeded,
     UnsuitableFeatures,
@@ -46,6 +42,7 @@ from silohash.base.errors import (
     WrongType,
 )
 from silohash.base.files import digest_file, digest_json
+from silohash.base.forms import reading
 from silohash.base.types import Arrays, Modality
 from silohash.data.formats.matlab5_check import check_contents
 from silohash.features.base import Featurizer
@@ -270,8 +267,6 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
 
 
 class _Struct:
-    """A MATLAB struct, with its fields by name."""
-
     def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  anything that scipy reads
         found = np.asarray(value)
         if found.dtype.names is None or found.size != 1:
@@ -295,24 +290,18 @@ class _Struct:
         found = self.array(name).reshape(-1) if name in self.names else np.zeros(0)
         return str(found[0]) if found.size else ""
 
-    def struct(self, name: str) -> _Struct:
-        """Return a field that is itself a struct."""
+    def struct(self, name: str) -> "_Struct":
         return _Struct(self.array(name), f'{self.called}, "{name}"')
 
 
 def _open(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        raise MissingFile(f"The CNN-F weights {path} do not exist. {HINT}")
-    try:
-        if matfile_version(path, appendmat=False)[0] != HDF5_VERSION:
-            check_contents(path)
-        content = loadmat(path, struct_as_record=True, squeeze_me=False, appendmat=False)
-    except NotImplementedError as error:
-        raise WrongKindOfFile(
-            f"{path} is a MATLAB 7.3 file, which is not the published format of these weights. {HINT}"
-        ) from error
-    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
-        raise DamagedFile(f"{path} cannot be read as a MATLAB file ({error}). {HINT}") from error
+    with reading(path, remedy=HINT, missing=HINT), path.open("rb") as stream:
+        if matfile_version(stream)[0] == HDF5_VERSION:
+            raise WrongKindOfFile(
+                f"{path} is a MATLAB 7.3 file, which is not the published format of these weights. {HINT}"
+            )
+        check_contents(path)
+        content = loadmat(stream, struct_as_record=True, squeeze_me=False)
     return {name: value for name, value in content.items() if not name.startswith("__")}
 
 

@@ -5,8 +5,6 @@ A backbone is built from its stored config alone, so that workers and finished r
 published weights are read once, when a run starts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -192,7 +190,7 @@ def settings(
     return {**made, "modality": modality, "config": backbone.config, "pooling": backbone.pooling, "width": width}
 
 
-def build(about: Mapping[str, Any]) -> Backbone:
+def build(about: Mapping[str, Any]) -> "Backbone":
     """Return the network that the settings describe, with random weights."""
     return Backbone(
         about["config"], about["modality"], about["pooling"],
@@ -443,7 +441,6 @@ def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Mo
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence transformers inside a ``with`` block. The caller checks what it would report."""
     from transformers import utils
 
     logging: Any = utils.logging

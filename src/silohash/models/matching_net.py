@@ -3,8 +3,6 @@
 They also give each item a code, so that a search can find the items that are worth scoring.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

@@ -1,11 +1,9 @@
 """Copy a model's parameters to arrays and back, make frozen copies of a model, and step its optimizers."""
 
-from __future__ import annotations
-
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,13 +13,6 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from silohash.base.types import Arrays, ReadArrays, Step
-
-
-@runtime_checkable
-class _WithFixedBuffers(Protocol):
-    """A module that lists the names of its fixed buffers."""
-
-    fixed_buffers: tuple[str, ...]
 
 
 def params_of(model: nn.Module) -> Arrays:
@@ -43,8 +34,7 @@ def fixed_buffers(model: nn.Module) -> set[str]:
     return {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
-        if isinstance(module, _WithFixedBuffers)
-        for name in module.fixed_buffers
+        for name in getattr(module, "fixed_buffers", ())
     }
 
 

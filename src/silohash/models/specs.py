@@ -1,7 +1,5 @@
 """What a model must fit, as values that can be stored: one tower per modality, and the number of labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

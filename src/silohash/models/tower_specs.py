@@ -1,7 +1,5 @@
 """The structure of a tower that fits the vectors of a featurizer: its kind, its scale and its widths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

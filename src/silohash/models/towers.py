@@ -3,8 +3,6 @@
 A federated method may adapt its outputs (`Adapted`), and `outputs_over` runs it on many rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

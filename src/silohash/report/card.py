@@ -3,8 +3,6 @@
 The card states what the run recorded and nothing else.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -202,5 +200,4 @@ def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _cell(value: str) -> str:
-    """Return a text that fits into one cell of a Markdown table."""
     return markdown_of(" ".join(str(value).split())).replace("|", "\\|")

@@ -6,8 +6,6 @@ items, and partners of the query after the first results are shown with their ra
 that a report can be made without the model.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import re
@@ -205,7 +203,6 @@ def _scored_search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
 
 
 def _asking(evaluator: Evaluator, row: int, task: Task) -> str:
-    """Return the name of the silo that asks with an item."""
     return str(evaluator.run.partition.silos[evaluator.holdings.owner[query_modality(task)][row]].name)
 
 
@@ -356,8 +353,6 @@ def write_examples(path: Path, examples: Examples) -> None:
 
 @dataclass(frozen=True)
 class _StoredExamples:
-    """The form of ``examples.json``."""
-
     format_version: int
     drawn: str
     searches: tuple[ExampleSearch, ...]

@@ -1,7 +1,5 @@
 """Finish a run after training: measure it, then write its figures, its example searches, its card and its page."""
 
-from __future__ import annotations
-
 from silohash.base.files import write_json
 from silohash.measure.evaluation import Evaluator, Figures, write_per_query
 from silohash.measure.measurable import unmeasured

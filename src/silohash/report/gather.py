@@ -1,7 +1,5 @@
 """The content of a report, as plain values, collected from the folders of runs. `page` draws it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -174,7 +172,6 @@ def validation_name(runs: Sequence[Run]) -> str:
 
 
 def _scores_pairs(run: Run) -> bool:
-    """Return whether a run has a model that scores pairs."""
     return run.model_folder.exists() and run.model.record.spec.scores_pairs
 
 
@@ -332,7 +329,6 @@ def silo_summaries(run: Run) -> tuple[SiloSummary, ...]:
 
 
 def _drifts(run: Run) -> list[float | None]:
-    """Return the distance of each silo's label distribution from that of all silos; None where there are no labels."""
     if run.archive.labels is None:
         return [None] * len(run.partition.silos)
     found = drift_of(run.partition, run.archive).from_pool(DRIFT)

@@ -4,8 +4,6 @@ The sentence gives the mean over the search directions, rounded to whole percent
 95 % interval, so the sentence never says more than the chart.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,7 +222,6 @@ def _reaches(measure: str, value: str, *, several: bool = False) -> str:
 
 
 def _cutoff(measure: str) -> str:
-    """Return the number of results that a measure looks at."""
     return measure.partition("@")[2].partition("[")[0]
 
 
@@ -261,7 +258,6 @@ def _certainty(standings: Sequence[Standing]) -> list[str]:
 
 
 def _apart(together: Standing, other: Standing, words: str) -> str:
-    """Return in how many directions one interval lies above or below another."""
     tasks = list(together.rows)
     above = sum(together.rows[task].low > other.rows[task].high for task in tasks)
     below = sum(together.rows[task].high < other.rows[task].low for task in tasks)
@@ -305,7 +301,6 @@ def _bars(rows: Sequence[ResultRow], standings: Sequence[Standing], task: Task) 
 
 
 def _label(standing: Standing, standings: Sequence[Standing]) -> str:
-    """Return the bar's label: its role, or the run's name where the role does not tell it from others."""
     alike = sum(other.role == standing.role for other in standings)
     return ROLE_WORDS[standing.role] if alike == 1 else standing.run
 

@@ -4,8 +4,6 @@ The page leads with the headline and its chart, then example searches, curves an
 provenance. It prints, and it follows the reader's light or dark setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -68,7 +66,6 @@ def render(data: ReportData) -> str:
 
 
 def _headline(data: ReportData) -> Headline:
-    """Return the headline of the figures, or the reason why there are none."""
     if data.unmeasured and not data.rows:
         return Headline(sentence="This model was trained without being measured.", explanation=data.unmeasured)
     if data.rows and not data.fair_rows:
@@ -101,7 +98,6 @@ def _drawings(data: ReportData) -> dict[str, object]:
 
 
 def _safe(drawings: Sequence[str]) -> list[Markup]:
-    """Mark our own drawings as HTML that does not need escaping."""
     return [Markup(drawing) for drawing in drawings]  # noqa: S704
 
 

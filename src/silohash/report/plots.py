@@ -1,7 +1,5 @@
 """Plots as SVG for a page, which follow its light, dark and print styles, and the plot of a partition as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ standalone file shows the fallback. The series' colors can be told apart with co
 Ito, darkened where it was too pale for thin lines), and each series also has its own marker and dash pattern.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Tables of results: in Markdown, on the console, and as ``results.csv``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

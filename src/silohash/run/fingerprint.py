@@ -111,7 +111,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
 
 def changes(before: Fingerprint, archive: Archive) -> list[str]:
     """Return what has changed since the fingerprint was written, one phrase per kind of change; nothing if equal."""
-    changed = _changed_parts(before.digests, digests_of(archive))
+    changed = dict(before.digests.items() ^ digests_of(archive).items())
     if not changed:
         return []
     old = {name: row for row, name in enumerate(before.ids)}
@@ -124,10 +124,6 @@ def changes(before: Fingerprint, archive: Archive) -> list[str]:
         if column in changed:
             phrases += _changed_items(before, archive, column, rows)
     return phrases or ["its content"]
-
-
-def _changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    return {part for part in {**before, **now} if before.get(part) != now.get(part)}
 
 
 def _without(names: Iterable[str], known: Container[str]) -> list[str]:

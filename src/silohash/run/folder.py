@@ -154,23 +154,17 @@ class Run:
                 f'"{self.folder}" already holds a run. Continue it with: silohash resume {self.folder}; '
                 "or choose another folder with --out."
             )
-        foreign = self._foreign_names()
+        with explaining_disk_errors(self.folder):
+            names = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.exists() else []
+        # With a lock, files without a config come from a run whose creation was interrupted.
+        known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT, FINGERPRINT} if LOCK in names else set())
+        foreign = [name for name in names if name not in known and not name.startswith(".")]
         if foreign:
             more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
             raise ForeignFiles(
                 f'"{self.folder}" already holds files that do not belong to a run: {foreign[0]}{more}. '
                 "Choose a new or an empty folder with --out."
             )
-
-    def _foreign_names(self) -> list[str]:
-        """Return the names in the folder that silohash did not write, other than hidden ones.
-
-        The lock shows that files without a config come from a run whose creation was interrupted.
-        """
-        with explaining_disk_errors(self.folder):
-            names = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.exists() else []
-        known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT, FINGERPRINT} if LOCK in names else set())
-        return [name for name in names if name not in known and not name.startswith(".")]
 
     def writing(self, wait_seconds: float = 0.0) -> AbstractContextManager[None]:
         """Hold the lock of the run while the block runs. See `locked_run`."""

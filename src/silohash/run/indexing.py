@@ -221,16 +221,26 @@ def _index_silo(
     stored: Collection[str],
 ) -> list[Modality]:
     """Write the index of each modality of which an item gets a code, and return these modalities."""
-    held, stored = list[Modality](), {*stored}
+    shown = fields_to_store(encodable, stored)
+    for modality, fields in shown.items():
+        with create_store(folder, silo, modality, encoder) as store:
+            for start in range(0, len(encodable[modality]), BLOCK_ROWS):
+                block = encodable[modality][start : start + BLOCK_ROWS]
+                store.add_codes(encoder.codes(items, block, modality), *shown_of(items, block, fields))
+    return list(shown)
+
+
+def create_store(folder: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
+    """Create the index file of a silo and a modality in the silo's folder, for the codes of an encoder."""
+    manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo, analysis=encoder.analysis)
     outputs = read_index_config(folder.parent.parent).outputs
-    for modality, present in encodable.items():
-        if len(present):
-            manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo, analysis=encoder.analysis)
-            with Store.create(folder / f"{modality}.sqlite", manifest, magnitudes=outputs) as store:
-                _index(store, encoder, items, present, stored)
-            stored.discard("preview")
-            held.append(modality)
-    return held
+    return Store.create(folder / f"{modality}.sqlite", manifest, magnitudes=outputs)
+
+
+def fields_to_store(encodable: Mapping[Modality, Rows], fields: Collection[str]) -> dict[Modality, frozenset[str]]:
+    """Return the fields to store per modality that has items. A preview is stored once, in the first of these indexes."""
+    held, further = [modality for modality, rows in encodable.items() if len(rows)], frozenset(fields) - {"preview"}
+    return {modality: further if place else frozenset(fields) for place, modality in enumerate(held)}
 
 
 def _write_nodes(folder: Path, encoder: Encoder, items: Archive, encodable: Mapping[Modality, Rows]) -> None:
@@ -243,17 +253,9 @@ def _write_nodes(folder: Path, encoder: Encoder, items: Archive, encodable: Mapp
 
 
 def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_path: Path | None) -> None:
-    """Note beside an index in which folder the picture files of its items are, if the silo releases their names."""
     files = _picture_files(items)
-    if files is not None and "file" in stored:
+    if files is not None and "file" in stored:  # the silo releases their names
         PictureSource.of(files.folder, data_path).write(folder)
-
-
-def _index(store: Store, encoder: Encoder, archive: Archive, rows: Rows, fields: Collection[str]) -> None:
-    for start in range(0, len(rows), BLOCK_ROWS):
-        block = rows[start : start + BLOCK_ROWS]
-        codes = encoder.codes(archive, block, store.manifest.modality)
-        store.add_codes(codes, *shown_of(archive, block, fields))
 
 
 def shown_of(
@@ -319,9 +321,12 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
             "Give it another name with --name."
         )
     folder = _existing(run.index_folder, name)
-    if folder is None or _holds(folder, archive):
+    if folder is None:
         return
     origin = _origin(folder)
+    same_folder = archive.folder is not None and origin.get("folder") == str(archive.folder)
+    if same_folder or (archive.card.digest and origin.get("digest") == archive.card.digest):
+        return
     before = f" ({origin['folder']})" if origin.get("folder") else ""
     of_which = f"of another archive{before}" if origin else "which does not state its archive"
     raise AlreadyExists(
@@ -379,12 +384,6 @@ def _existing(indexes: Path, name: str) -> Path | None:
     same = canonical(name).casefold()
     found = (folder for folder in folders if canonical(folder.name).casefold() == same)
     return next((folder for folder in found if not folder.is_dir() or any(folder.iterdir())), None)
-
-
-def _holds(folder: Path, archive: Archive) -> bool:
-    origin = _origin(folder)
-    same_folder = archive.folder is not None and origin.get("folder") == str(archive.folder)
-    return same_folder or (bool(archive.card.digest) and origin.get("digest") == archive.card.digest)
 
 
 def _origin(folder: Path) -> dict[str, Any]:

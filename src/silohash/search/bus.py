@@ -169,24 +169,21 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
         return ""
     if not isinstance(answer, wanted := _WANTED[type(request)]):
         return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
-    if isinstance(request, Query) and isinstance(answer, Hits):
-        return _flaw_of_hits(silo, request, answer)
-    if isinstance(request, Browse) and isinstance(answer, Hits):
-        return _flaw_of_list(silo, request, answer)
-    if isinstance(request, ItemRequest) and isinstance(answer, Item) and answer.id != request.id:
-        return "It answered with another item."
-    if (
-        isinstance(request, CodeRequest)
-        and isinstance(answer, Code)
-        and request.modality not in (None, answer.modality)
-    ):
-        return f"It answered with the code of the item's {answer.modality} instead of its {request.modality}."
+    match request, answer:
+        case _, Hits() if {*answer.silos, *answer.missing_silos, *answer.limited_silos} - {silo}:
+            return "It answered in the name of another silo."
+        case Query(), Hits():
+            return _flaw_of_hits(request, answer)
+        case Browse(), Hits():
+            return _flaw_of_list(request, answer)
+        case ItemRequest(), Item() if answer.id != request.id:
+            return "It answered with another item."
+        case CodeRequest(), Code() if request.modality not in (None, answer.modality):
+            return f"It answered with the code of the item's {answer.modality} instead of its {request.modality}."
     return ""
 
 
-def _flaw_of_list(silo: str, request: Browse, hits: Hits) -> str:
-    if {*hits.silos, *hits.missing_silos, *hits.limited_silos} - {silo}:
-        return "It answered in the name of another silo."
+def _flaw_of_list(request: Browse, hits: Hits) -> str:
     columns = (hits.distances, hits.silos, hits.payloads, hits.order_values or hits.ids)
     others = (hits.scores, hits.cosines, hits.tiers, hits.matched, hits.ranks, hits.left_out or None)
     placed = [*zip(hits.known_distances, hits.values, strict=False)]
@@ -197,9 +194,7 @@ def _flaw_of_list(silo: str, request: Browse, hits: Hits) -> str:
     return ""
 
 
-def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
-    if {*hits.silos, *hits.missing_silos, *hits.limited_silos} - {silo}:
-        return "It answered in the name of another silo."
+def _flaw_of_hits(query: Query, hits: Hits) -> str:
     if hits.applied != len(query.where):
         return "It did not apply all conditions of the search."
     if others := hits.model_digests - {query.model_digest}:

@@ -178,7 +178,8 @@ class Federation:
         request = CodeRequest(name, by, options.asker, self._request_id(), self._digest_for(silo))
         code = await self._answer(silo, request, _left(end))
         assert isinstance(code, Code)  # noqa: S101  the bus checks it
-        pseudonym = self._pseudonym(options.asker)
+        digest = hashlib.blake2b(options.asker.encode(), key=self._secret, digest_size=8)
+        pseudonym = f"pseudonym-{digest.hexdigest()}" if options.asker else ""
         wider = replace(options, offset=0, k=options.reach + 1, asker=pseudonym, progress=None)
         encoded = Encoded(dict.fromkeys(silos, code), modality=code.modality, source="item")
         hits = await self._found(encoded, wider, _left(end))
@@ -198,11 +199,6 @@ class Federation:
     async def status(self) -> FederationStatus:
         """Return the state of the federation. A silo that does not answer is listed with the reason."""
         return self._described(await self._summaries(self.silos, self._deadline_seconds))
-
-    def _pseudonym(self, asker: str) -> str:
-        """Return another name for an asker; empty if there is none."""
-        digest = hashlib.blake2b(asker.encode(), key=self._secret, digest_size=8)
-        return f"pseudonym-{digest.hexdigest()}" if asker else ""
 
     def _captions(self) -> Iterable[str]:
         """Return captions to take known words from, if no word of a query is known."""

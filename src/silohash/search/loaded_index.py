@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from secrets import token_hex
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import UserError
-from silohash.base.types import Modality
+from silohash.base.types import Modality, Rows
 from silohash.index.base import Distances, Index, Keys, distinct, positions
 from silohash.index.codes import Magnitudes, Words, from_bytes
 from silohash.index.copies import Backend, load_index
@@ -27,7 +27,10 @@ from silohash.search.filters import LABELS, Column, Condition, Mask
 from silohash.search.order import magnitude_sums, output_cosines
 
 MOST_WORD_BYTES = 64 << 20
-"""Most memory of an index for the keys of items with the words of former queries."""
+"""Most memory of an index for which items have the words of former queries."""
+
+FEW = 64
+"""Of so many items, one is few: its position takes as much memory as a bit for each of them."""
 
 
 @runtime_checkable
@@ -46,6 +49,51 @@ class _Open(_Readable, Protocol):
     def copy(self) -> Self:
         """Return a copy, which can be changed while the index is searched."""
         ...
+
+
+@dataclass(frozen=True)
+class ItemSet:
+    """Some items of an index, by their positions in the order of the keys.
+
+    Attributes:
+        rows: ``(n,)`` their positions, in ascending order, if they are few; otherwise empty.
+        bits: ``(ceil(N / 8),)`` uint8 with one bit per item of the index, the lowest first; None if they are few.
+    """
+
+    rows: Rows
+    bits: npt.NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of(cls, rows: Rows, total: int) -> ItemSet:
+        """Return the items at positions, which ascend, of an index of ``total`` items."""
+        if len(rows) * FEW < total:
+            return cls(rows)
+        mask = np.zeros(total, bool)
+        mask[rows] = True
+        return cls(rows[:0], np.packbits(mask, bitorder="little"))
+
+    def holds(self, rows: Rows) -> Mask:
+        """Return which items at positions ``(n,)`` are among these."""
+        if self.bits is None:
+            return positions(self.rows, rows)[1]
+        return np.asarray(self.bits[rows >> 3] >> (rows & 7).astype(np.uint8) & 1, bool)
+
+
+def in_all(sets: Sequence[ItemSet]) -> Rows:
+    """Return the positions of the items that are in each of some sets, in ascending order; of no sets none."""
+    few = sorted((each for each in sets if each.bits is None), key=lambda each: len(each.rows))
+    many = [each.bits for each in sets if each.bits is not None]
+    if few or not many:
+        rows = few[0].rows if few else np.empty(0, np.int64)
+    else:
+        # Most bytes are zero once the bits of several words are combined.
+        bits = reduce(np.bitwise_and, many)
+        places = np.flatnonzero(bits)
+        at, bit = np.nonzero(np.unpackbits(bits[places], bitorder="little").reshape(-1, 8))
+        return np.asarray(places[at] * 8 + bit)
+    for other in sets:
+        rows = rows if other is few[0] else rows[other.holds(rows)]
+    return rows
 
 
 class LoadedIndex:
@@ -102,7 +150,7 @@ class LoadedIndex:
         self._digests = self._all_digests(known)
         self._magnitudes = self._all_magnitudes(known, wanted=outputs)
         self._label_keys: dict[str, Keys] | None = None
-        self._word_keys: dict[tuple[str, frozenset[str]], Keys] = {}
+        self._words: dict[tuple[str, frozenset[str]], ItemSet] = {}
         self._approved: tuple[Collection[str], Keys] | None = None
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
@@ -189,13 +237,13 @@ class LoadedIndex:
         """Return the cosines of a query's outputs with those of the items with some keys (`output_cosines`), ``(n,)``."""
         assert self._magnitudes is not None  # noqa: S101  see `has_outputs`
         assert self._codes is not None  # noqa: S101
-        return output_cosines(self._codes.words(keys), self._magnitudes[self._rows_of(keys)], words, magnitudes)
+        return output_cosines(self._codes.words(keys), self._magnitudes[self.rows_of(keys)], words, magnitudes)
 
     def digests(self, keys: Keys) -> Digests:
         """Return the digests of (silo, id) of the items with some keys, ``(n,)``, as `item_digests`."""
-        return np.asarray(self._digests[self._rows_of(keys)])
+        return np.asarray(self._digests[self.rows_of(keys)])
 
-    def _rows_of(self, keys: Keys) -> npt.NDArray[np.int64]:
+    def rows_of(self, keys: Keys) -> Rows:
         """Return the positions of live keys among all keys."""
         return keys - self._first if self._gapless else np.searchsorted(self._keys, keys)
 
@@ -224,41 +272,47 @@ class LoadedIndex:
         return Column(tuple(keys), np.concatenate([np.empty(0, np.int64), *keys.values()]), codes, exact=True)
 
     def passing(
-        self, conditions: Sequence[Condition], approved: Collection[str] | None = None, excluded: Sequence[Keys] = ()
+        self, conditions: Sequence[Condition], approved: Collection[str] | None = None, excluded: Sequence[Rows] = ()
     ) -> Mask:
         """Return which items, in the order of their keys, pass some conditions, are approved and are not excluded.
 
-        ``approved`` is None if all are, and ``excluded`` has groups of keys.
+        ``approved`` is None if all are, and ``excluded`` has groups of positions.
         """
         found = np.ones(len(self._keys), bool)
         for condition in conditions:
             found &= self.column(condition.column).passing(condition, len(found))
         if approved is not None:
             known = np.zeros(len(found), bool)
-            known[self._rows_of(self.approved(approved))] = True
+            known[self.rows_of(self.approved(approved))] = True
             found &= known
-        for keys in excluded:
-            found[self._rows_of(keys)] = False
+        for rows in excluded:
+            found[rows] = False
         return found
 
     def allowed(self, passing: Mask, among: Keys | None = None) -> Keys:
         """Return the keys of the items that pass, in ascending order, of all or among some keys."""
-        return self._keys[passing] if among is None else among[passing[self._rows_of(among)]]
+        return self._keys[passing] if among is None else among[passing[self.rows_of(among)]]
+
+    def keys_of(self, rows: Rows) -> Keys:
+        """Return the keys of the items at some positions."""
+        return self._keys[rows]
 
     def live(self, keys: Keys) -> Keys:
         """Return those keys whose items exist, each once and in ascending order."""
         kept = distinct(keys)
         return kept[positions(self._keys, kept)[1]]
 
-    def keys_with_word(self, term: str, fields: Collection[str]) -> Keys:
-        """Return the keys of the items with a term in their id or in some fields. They are kept for other queries."""
+    def with_word(self, term: str, fields: Collection[str]) -> ItemSet:
+        """Return the items with a term in their id or in some fields. They are kept for other queries."""
         which = term, frozenset(fields)
-        found = self._word_keys.get(which)
+        found = self._words.get(which)
         if found is None:
-            found = self.live(self.store.keys_with(term, fields))
-            if sum(keys.nbytes for keys in [*self._word_keys.values()]) + found.nbytes > MOST_WORD_BYTES:
-                self._word_keys = {}
-            self._word_keys[which] = found
+            rows, there = positions(self._keys, self.store.keys_with(term, fields))
+            found = ItemSet.of(rows[there], len(self._keys))
+            used = sum((each.rows if each.bits is None else each.bits).nbytes for each in [*self._words.values()])
+            if used > MOST_WORD_BYTES:
+                self._words = {}
+            self._words[which] = found
         return found
 
     def approved(self, ids: Collection[str]) -> Keys:
@@ -274,9 +328,7 @@ class LoadedIndex:
         They are counted once, and again when other items are approved.
         """
         if self._label_counts is None or self._label_counts[0] != approved:
-            among = None
-            if approved is not None:
-                among = self.approved(approved)
+            among = None if approved is None else self.approved(approved)
             counts = {
                 label: len(keys) if among is None else int(positions(among, keys)[1].sum())
                 for label, keys in sorted(self._keys_by_label().items())
@@ -306,10 +358,7 @@ class LoadedIndex:
         return index if len(index) == changes.total else None
 
     def _all_magnitudes(self, former: LoadedIndex | None, *, wanted: bool) -> Magnitudes | None:
-        """Return the magnitudes of all items, ``(n, bits)``: those known before a change, and those in the store.
-
-        Returns None if they are not wanted, the store does not keep them, or the codes are on a server.
-        """
+        """Return the magnitudes of all items, ``(n, bits)``; None if they are not wanted, not stored, or on a server."""
         if not wanted or self._codes is None:
             return None
         parts, first = [], 0

@@ -67,11 +67,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
     cosines, parts = _joined_cosines(parts), [replace(part, cosines=None) for part in parts]
-    by_rank = by_rank or _some_ranks_only(parts)
-    if not by_rank:
-        _check_comparable(parts, digests)
-    by_rank = by_rank or len({part.scores is None for part in parts if len(part)}) > 1
-    scored = parts
+    by_rank, scored = by_rank or _needs_ranks(parts, digests), parts
     if by_rank:
         pools = _pools(parts)
         parts = [_ranked(part, pools) for part in parts]
@@ -87,13 +83,10 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     return told.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
 
-def _some_ranks_only(parts: Sequence[Hits]) -> bool:
-    """Return whether a silo released ranks only."""
-    return any(part.ranks is None and not part.has_distances for part in parts)
-
-
-def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
-    """Check that results can be merged by distance."""
+def _needs_ranks(parts: Sequence[Hits], digests: frozenset[str]) -> bool:
+    """Return whether only ranks can order results, as a silo released nothing else; those of several models are refused."""
+    if any(part.ranks is None and not part.has_distances for part in parts):
+        return True
     if any(part.ranks is not None for part in parts):
         raise MixedKinds("Some results were merged by rank and cannot be merged by distance. Merge them by rank.")
     if len(digests) > 1:
@@ -101,15 +94,11 @@ def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
             f"The results come from {len(digests)} models ({', '.join(sorted(digests))}), whose distances are not "
             "comparable. Index every silo with the same model, or merge the results by rank."
         )
+    return len({part.scores is None for part in parts if len(part)}) > 1
 
 
 class _Pool(NamedTuple):
-    """The scores of the silos that scored with the same model.
-
-    Attributes:
-        steps: The tiers with the scores with the opposite sign, in ascending order.
-        silos: Number of the silos.
-    """
+    """The tiers with the scores of the silos with a model, with the opposite sign and ascending, and the number of silos."""
 
     steps: list[tuple[int, float]]
     silos: int
@@ -250,12 +239,6 @@ def _joined_reasons(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return reasons
 
 
-def _key_of(queries: Mapping[str, Query], secret: bytes) -> bytes:
-    """Return the key of the order among equals, which depends on the codes of a question alone."""
-    codes = list({id(query.words): query.words for query in queries.values()}.values())
-    return question_key(secret, codes if len(codes) == 1 else [queries[silo].words for silo in sorted(queries)])
-
-
 async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float, secret: bytes = b"") -> Hits:
     """Send queries to silos, and merge the answers that arrive before the deadline.
 
@@ -272,7 +255,9 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
     """
     if not queries:
         return Hits()
-    key = _key_of(queries, secret)
+    # It depends on the codes of a question alone.
+    codes = list({id(query.words): query.words for query in queries.values()}.values())
+    key = question_key(secret, codes if len(codes) == 1 else [queries[silo].words for silo in sorted(queries)])
     keyed = {id(query): query.with_key(key) for query in queries.values()}
     requests = {silo: keyed[id(query)] for silo, query in queries.items()}
     return await _gathered(bus, requests, partial(_merged, queries=queries, key=key), deadline_seconds)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -35,7 +35,7 @@ from silohash.index.digests import Digests
 from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask
 from silohash.search.hits import Query
-from silohash.search.loaded_index import Indexes, LoadedIndex
+from silohash.search.loaded_index import Indexes, ItemSet, LoadedIndex, in_all
 from silohash.search.order import (
     ALL_WORDS,
     BY_CODE,
@@ -67,27 +67,35 @@ class Matches:
     """The items of one index that have words of a query, or whose id is the query.
 
     Attributes:
-        keys: ``(n,)`` their keys, in ascending order.
-        tiers: ``(n,)`` the tier of each (`silohash.search.order`).
-        matched: ``(n,)`` the words that each has, as a sum of ``2 ** place`` over their places in the query.
+        loaded: The index.
+        whole: Keys of the items with the query as their id or whole caption, in ascending order.
+        all_words: Keys of these and of the items with all words, in ascending order.
+        by_word: For each word, as ``2 ** place`` of its place in the query, the items with it.
+        approved: Keys of the items that may be released, in ascending order; None for all.
         hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
             find. All are then at the same distance, so that words never tell of codes. None for other silos.
     """
 
-    keys: Keys
-    tiers: _Places
-    matched: _Places
+    loaded: LoadedIndex
+    whole: Keys
+    all_words: Keys
+    by_word: Mapping[int, ItemSet]
+    approved: Keys | None = None
     hidden_within: int | None = None
 
-    def up_to(self, tier: int) -> Keys:
-        """Return the keys of the items in a tier and those before it."""
-        return self.keys[self.tiers <= tier]
-
     def of(self, keys: Keys) -> tuple[_Places, _Places]:
-        """Return the tiers and the words of items, ``(n,)`` each. Those that are not among the matches have no words."""
-        places, there = positions(self.keys, keys)
+        """Return the tiers of items, and the sums of ``2 ** place`` over the words that each has, ``(n,)`` each.
+
+        Only these items are looked up: a frequent word is in most items, and a search needs few of them.
+        """
         tiers, matched = np.full(len(keys), BY_CODE, np.int64), np.zeros(len(keys), np.int64)
-        tiers[there], matched[there] = self.tiers[places[there]], self.matched[places[there]]
+        tiers[positions(self.all_words, keys)[1]] = ALL_WORDS
+        tiers[positions(self.whole, keys)[1]] = EXACT
+        rows = self.loaded.rows_of(keys)
+        for bit, having in self.by_word.items():
+            matched[having.holds(rows)] |= bit
+        if self.approved is not None:
+            matched[~positions(self.approved, keys)[1]] = 0
         return tiers, matched
 
 
@@ -126,26 +134,21 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
     """
     analysis, store = loaded.store.manifest.analysis, loaded.store
     text = parsed_text(text)[0]
-    bits = _bits(text, analysis)
-    by_word = {bit: loaded.keys_with_word(term, fields) for term, bit in bits.items()}
-    captions = store.keys_with_caption(analyze(text, analysis)) if "caption" in fields else np.empty(0, np.int64)
-    whole = loaded.live(np.concatenate([captions, store.keys_of([text.strip()])]))
-    keys = distinct(np.concatenate([whole, *by_word.values()]))
-    matched = np.zeros(len(keys), np.int64)
-    for bit, having in by_word.items():
-        matched[positions(keys, having)[0]] |= bit
-    tiers = np.where((matched == sum(by_word)) & (matched > 0), ALL_WORDS, BY_CODE)
-    tiers[positions(keys, whole)[0]] = EXACT
-    if approved is not None:
-        known = positions(loaded.approved(approved), keys)[1]
-        keys, tiers, matched = keys[known], tiers[known], matched[known]
-    return Matches(keys, tiers, matched)
+    by_word = {bit: loaded.with_word(term, fields) for term, bit in _bits(text, analysis).items()}
+    whole = loaded.live(store.keys_of_text(text.strip(), analyze(text, analysis) if "caption" in fields else ()))
+    all_words = loaded.keys_of(in_all([*by_word.values()]))
+    known = None if approved is None else loaded.approved(approved)
+    if known is not None:
+        whole, all_words = (keys[positions(known, keys)[1]] for keys in (whole, all_words))
+    return Matches(
+        loaded, whole, distinct(np.concatenate([whole, all_words])) if len(whole) else all_words, by_word, known
+    )
 
 
-def keys_excluded(loaded: LoadedIndex, text: str, fields: Collection[str]) -> list[Keys]:
-    """Return for each excluded word of a text the keys of the items that have all of its terms, in ascending order."""
+def rows_excluded(loaded: LoadedIndex, text: str, fields: Collection[str]) -> list[Rows]:
+    """Return for each excluded word of a text the positions of the items that have all of its terms, in ascending order."""
     terms = filter(None, (analyze(word, loaded.store.manifest.analysis) for word in parsed_text(text)[1]))
-    return [reduce(np.intersect1d, (loaded.keys_with_word(term, fields) for term in each)) for each in terms]
+    return [in_all([loaded.with_word(term, fields) for term in each]) for each in terms]
 
 
 def _bits(text: str, analysis: Analysis) -> dict[str, int]:
@@ -287,8 +290,8 @@ def nearest_items(
         there. It is empty if there are none.
     """
     near = _near(indexes, query, k, radius_bits, step_bits, passing, {})
-    for tier in (EXACT, ALL_WORDS) if matches else ():
-        among = {name: match.up_to(tier) for name, match in (matches or {}).items()}
+    worded = (matches or {}).items()
+    for among in ({name: found.whole for name, found in worded}, {name: found.all_words for name, found in worded}):
         if any(map(len, among.values())):
             # Filters of a silo that hides distances are applied to what it found.
             found = _hidden(indexes, query, matches, among)
@@ -340,7 +343,7 @@ def _hidden(
 
 def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) -> tuple[Keys, Distances]:
     """Return the keys and distances of codes that are in one of two groups, each once."""
-    new = ~np.isin(others, keys)
+    new = ~positions(np.sort(keys), others)[1]
     return np.concatenate([keys, others[new]]), np.concatenate([distances, further[new]])
 
 

@@ -389,7 +389,7 @@ class SiloNode:
 
     def _passing(self, indexes: Indexes, query: SearchOptions, text: str = "") -> dict[Modality, Mask]:
         """Return which items pass the filters and the excluded words of a text. Those that are not approved do not."""
-        ids, excluded = self.approved_ids(), partial(nearest.keys_excluded, text=text, fields=self._released)
+        ids, excluded = self.approved_ids(), partial(nearest.rows_excluded, text=text, fields=self._released)
         return {name: loaded.passing(query.conditions, ids, excluded(loaded)) for name, loaded in indexes.items()}
 
     def _hits(

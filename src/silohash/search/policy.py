@@ -11,6 +11,7 @@ A silo without a file has the default policy.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,6 +51,7 @@ CODES_REFUSED = "Its policy allows searches with texts and pictures only, not wi
 CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
 FILTERED_NEAREST = "Its policy limits what answers tell of codes, so it filtered its nearest {:,} items only."
 BROWSING_REFUSED = "Its policy releases only items near a query, so it does not list them."
+LIMITED = ("queries_per_minute", "queries_per_day", "near_queries")
 MINUTE_SECONDS = 60
 DAY_SECONDS = 86_400
 
@@ -113,25 +115,18 @@ class Policy:
         Raises:
             UserError: If a number is out of range, or a name is unknown.
         """
-        _check_number("max_results", self.max_results, least=1)
-        _check_number("distance_step_bits", self.distance_step_bits, least=1)
-        _check_number("near_days", self.near_days, least=1)
-        for name in (
-            "max_distance_bits",
-            "near_bits",
-            "max_queries_per_minute",
-            "max_queries_per_day",
-            "max_near_queries",
-        ):
+        for name in ("max_results", "distance_step_bits", "near_days"):
+            _check_number(name, getattr(self, name), least=1)
+        for name in ("max_distance_bits", "near_bits", *map("max_{}".format, LIMITED)):
             if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), least=0 if name.endswith("_bits") else 1)
+                _check_number(name, getattr(self, name), least=int(not name.endswith("_bits")))
         if self.similar is None:
             object.__setattr__(self, "similar", not self.rank_only)
         for name in ("accept_query_content", "accept_query_words", "rank_only", "accept_codes", "similar"):
             if not isinstance(getattr(self, name), bool):
                 raise WrongType(f"{name} is {getattr(self, name)!r}. Set it to true or false.")
-        _check_seconds("audit_sync_seconds", self.audit_sync_seconds)
-        _check_share("code_noise", self.code_noise)
+        _check_number("audit_sync_seconds", self.audit_sync_seconds, what="a number of seconds of at least 0")
+        _check_number("code_noise", self.code_noise, below=0.5, what="a number of at least 0 and below 0.5")
         if self.near_bits is not None and self.max_near_queries is None:
             raise NoEffect("near_bits is set without max_near_queries, which limits such queries. Set both or neither.")
         if self.rank_only and self.similar:
@@ -292,19 +287,10 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
             )
 
 
-def _check_number(name: str, value: object, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise OutOfRange(f"{name} is {value!r}. Set it to a whole number of at least {least}.")
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise OutOfRange(f"{name} is {value!r}. Set it to a number of seconds of at least 0.")
-
-
-def _check_share(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 0.5:
-        raise OutOfRange(f"{name} is {value!r}. Set it to a number of at least 0 and below 0.5.")
+def _check_number(name: str, value: object, *, least: int = 0, below: float = math.inf, what: str = "") -> None:
+    """Check a number: a whole one, or any if the error says ``what`` it must be."""
+    if not isinstance(value, int | float if what else int) or isinstance(value, bool) or not least <= value < below:
+        raise OutOfRange(f"{name} is {value!r}. Set it to {what or f'a whole number of at least {least}'}.")
 
 
 def _checked_path(name: str, value: object) -> Path | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from silohash.base.errors import InvalidName, NotIndexed, UserError
-from silohash.base.files import check_private, read_json
+from silohash.base.files import check_private, closed_on_error, read_json
 from silohash.base.locks import locked_run
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.config import installed_backend, read_index_config
@@ -108,11 +108,8 @@ def open_node(
     node = _node(folder / silo, existing, _expected_silos(folder), policy, backend, prepared=True)
     node.prepare()
     if run is not None and policy.accept_query_content and run.model.record.spec.scores_pairs:
-        try:
+        with closed_on_error(node):
             add_matcher(run, node, run.model.encoder(run.model.name_of(node.model_digest)))
-        except UserError:
-            node.close()
-            raise
     return node
 
 
@@ -301,7 +298,9 @@ def _node(
     for modality, path in files.items():
         try:
             PictureSource.read(folder)
-            stores[modality] = _open_store(folder.name, modality, path)
+            with closed_on_error(Store(path)) as store:
+                store.manifest.check_holder(folder.name, modality)
+            stores[modality] = store
         except UserError as error:
             unusable[modality] = str(error)
     ledger = None
@@ -312,14 +311,3 @@ def _node(
             store.close()
         unusable, stores = {**dict.fromkeys(stores, str(error)), **unusable}, {}
     return SiloNode(folder.name, stores, policy, backend=backend, unusable=unusable, prepared=prepared, ledger=ledger)
-
-
-def _open_store(silo: str, modality: Modality, path: Path) -> Store:
-    """Open an index of a silo."""
-    store = Store(path)
-    try:
-        store.manifest.check_holder(silo, modality)
-    except UserError:
-        store.close()
-        raise
-    return store

@@ -118,16 +118,12 @@ def notes(hits: Hits) -> list[str]:
     for name, counts in (hits.facets or {}).items():
         found.append(f"{name}: {', '.join(f'{value} ({count:,})' for value, count in counts.items()) or 'no values'}.")
     if not hits:
-        found.append(_about_nothing(hits))
+        silent = hits.missing_silos and not hits.answered
+        found.append("No silo answered." if silent else "No silo returned an item.")
     elif not hits.comparable:
         reason = DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED
         found.append(RANKS_ONLY if hits.some_ranks_only else reason)
-    return [visible(note) for note in found]
-
-
-def _about_nothing(hits: Hits) -> str:
-    """Return a sentence for a result without hits."""
-    return "No silo answered." if hits.missing_silos and not hits.answered else "No silo returned an item."
+    return list(map(visible, found))
 
 
 def _about_words(hits: Hits) -> str:

@@ -269,19 +269,14 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     if isinstance(answer, SiloStatus):
         answer = within_limits(answer)
     limit = min(most_bytes, MOST_ANSWER_BYTES)
-    content = _encoded_answer(silo, answer)
+    content = _encoded(answer, "Its answer", silo=silo)
     if len(content) > limit and isinstance(answer, Hits):
-        content = _encoded_answer(silo, _with_fewer_previews(answer, silo, len(content) - limit))
+        content = _encoded(_with_fewer_previews(answer, silo, len(content) - limit), "Its answer", silo=silo)
     if len(content) > limit:
         raise UnreadableMessage(
             f"Its answer has {len(content):,} bytes, and the limit is {limit:,}. Request fewer items."
         )
     return content
-
-
-def _encoded_answer(silo: str, answer: Answer) -> bytes:
-    """Return an answer as bytes, whatever its size."""
-    return _encoded(answer, "Its answer", silo=silo)
 
 
 def _with_fewer_previews(hits: Hits, silo: str, excess_bytes: int) -> Hits:

@@ -32,7 +32,7 @@ from silohash.base.errors import (
     UnreadableFile,
     WrongKindOfFile,
 )
-from silohash.base.files import check_private, open_private
+from silohash.base.files import check_private, closed_on_error, open_private
 from silohash.base.forms import check_version
 from silohash.base.optional import require
 from silohash.base.sqlite_files import connect, primary_code, transaction
@@ -122,13 +122,9 @@ class Accounts:
             # SQLite would create the file with the permissions of the umask, readable for others.
             if not path.exists():
                 os.close(open_private(path, os.O_CREAT | os.O_WRONLY))
-            self._connection = connect(path, wait_seconds=wait_seconds)
-            try:
+            with closed_on_error(connect(path, wait_seconds=wait_seconds)) as self._connection:
                 self._prepare()
                 check_private(path)
-            except BaseException:
-                self._connection.close()
-                raise
 
     def close(self) -> None:
         """Close the file."""

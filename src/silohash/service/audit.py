@@ -49,12 +49,7 @@ FOLDER = "audit"
 
 @dataclass(frozen=True)
 class Tail:
-    """The last line of a log.
-
-    Attributes:
-        number: Number of the line, from 1; 0 for an empty log.
-        digest: SHA-256 digest of the line in hexadecimal form; empty for an empty log.
-    """
+    """The last line of a log: its number, from 1, and its SHA-256 digest in hexadecimal form; 0 and empty without one."""
 
     number: int = 0
     digest: str = ""
@@ -141,7 +136,9 @@ class AuditLog:
                 if about.st_size < self._most_bytes:
                     return file, about.st_size
                 self._sync()
-                self.path.rename(_next_name(self.path))
+                closed = _closed_files(self.path)
+                last = int(closed[-1].stem.rpartition(".")[2]) if closed else 0
+                self.path.rename(self.path.with_name(f"{self.path.stem}.{last + 1:06d}{self.path.suffix}"))
             self._close_file()
 
     def _open(self) -> FileIO:
@@ -191,13 +188,10 @@ class AuditLog:
 
     def _repair(self, file: FileIO, size: int) -> None:
         """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal."""
-        content = _end_of(self.path)
-        cut = len(content) - (content.rfind(b"\n") + 1)
-        if cut:
+        if cut := len(_end_of(self.path).rpartition(b"\n")[2]):
             os.truncate(self.path, size - cut)
-            self._write(
-                file, size - cut, {"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"}
-            )
+            entry = {"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"}
+            self._write(file, size - cut, entry)
 
 
 def verify_log(path: Path) -> Tail:
@@ -301,13 +295,6 @@ def _append_whole(file: FileIO, content: bytes, size: int) -> None:
 def _closed_files(path: Path) -> list[Path]:
     """Return the closed files of a log, in the order of their numbers."""
     return sorted(path.parent.glob(f"{escape(path.stem)}.[0-9][0-9][0-9][0-9][0-9][0-9]{path.suffix}"))
-
-
-def _next_name(path: Path) -> Path:
-    """Return the name under which the current file of a log is closed: a higher number than that of any closed file."""
-    closed = _closed_files(path)
-    last = int(closed[-1].stem.rpartition(".")[2]) if closed else 0
-    return path.with_name(f"{path.stem}.{last + 1:06d}{path.suffix}")
 
 
 def _tail_of_log(path: Path) -> Tail:

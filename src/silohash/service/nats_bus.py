@@ -125,15 +125,13 @@ class NatsBus:
                 break
             for silo, outcome in (await self._ask_once(open_, end, arrived, read)).items():
                 if self._is_final(outcome, end):
-                    found[silo] = self._unanswered(silo, deadline_seconds) if outcome is None else outcome
+                    silent = UNSEALED if silo in self._unsealed else late(deadline_seconds)
+                    found[silo] = silent if outcome is None else outcome
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
-        answered = [silo for silo, outcome in found.items() if isinstance(outcome, bytes) and silo in arrived]
-        return Replies.of(found, {silo: arrived[silo] - start for silo in answered})
-
-    def _unanswered(self, silo: str, deadline_seconds: float) -> Reason:
-        return UNSEALED if silo in self._unsealed else late(deadline_seconds)
+        seconds = {silo: at - start for silo, at in arrived.items() if isinstance(found[silo], bytes)}
+        return Replies.of(found, seconds)
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""

@@ -66,10 +66,7 @@ HUB_COMMENT = """\
 
 @dataclass(frozen=True)
 class _Members:
-    """What the files of all members have in common.
-
-    They will be in the folder. The silos use the certificates of their training ``kits``, if there are any.
-    """
+    """What the files of all members, in the folder, have in common. Silos with training ``kits`` use their certificates."""
 
     run: Run
     folder: Path

@@ -1,7 +1,5 @@
 """Comparison of runs query by query: difference, interval and p-value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,11 +1,9 @@
 """The config of a study: axes of settings with their choices, tables and tuning, read from TOML, with clear messages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import tomlkit
 from pydantic import (
@@ -43,12 +41,10 @@ UNION = ("int", "float")
 
 
 def _in_folder(path: Path, info: ValidationInfo) -> Path:
-    """Return a path that is relative to the study's folder as an absolute one."""
     return path if info.context is None else absolute_path(info.context, str(path))
 
 
 def _with_paths(values: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Return settings by dotted key with absolute paths."""
     found = dict(values)
     if isinstance(data := found.get("data"), dict) and isinstance(data.get("path"), str):
         found["data"] = {**data, "path": str(_in_folder(Path(data["path"]), info))}
@@ -109,7 +105,7 @@ class Axis(Section, populate_by_name=True):
         return {**value, "choice": choices}
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Axis:
+    def _names_are_unique(self) -> Self:
         if self.name in (*RESULT_FIELDS, SEED):
             raise ValueError(f'an axis cannot be called "{self.name}", because tables have a column of that name')
         if duplicate := _duplicate([choice.name for choice in self.choices]):
@@ -177,7 +173,7 @@ class Parameter(Section):
     """Axis -> the choices that do not have the parameter; none by default."""
 
     @model_validator(mode="after")
-    def _is_a_range_or_values(self) -> Parameter:
+    def _is_a_range_or_values(self) -> Self:
         if bool(self.values) == (self.low is not None and self.high is not None):
             raise ValueError("give low and high, or values")
         if self.low is None or self.high is None:
@@ -260,7 +256,7 @@ class StudyConfig(Section, populate_by_name=True):
         return value
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> StudyConfig:
+    def _names_are_known(self) -> Self:
         if duplicate := _duplicate([axis.name for axis in self.axes]):
             raise ValueError(f'there are two axes "{duplicate}"')
         for where in self.where:
@@ -280,7 +276,7 @@ class StudyConfig(Section, populate_by_name=True):
         return self
 
     @model_validator(mode="after")
-    def _figures_are_possible(self) -> StudyConfig:
+    def _figures_are_possible(self) -> Self:
         for number, figure in enumerate(self.figures, 1):
             self._check_figure(f"figures {number} ({figure.kind})", figure)
         return self
@@ -401,7 +397,6 @@ def is_number(text: str) -> bool:
 
 
 def _duplicate(names: Sequence[str]) -> str:
-    """Return the first name that occurs twice, or an empty string."""
     return next((name for place, name in enumerate(names) if name in names[:place]), "")
 
 
@@ -453,7 +448,6 @@ def _location(loc: tuple[int | str, ...], value: Mapping[str, Any]) -> tuple[lis
 
 
 def _item(value: object, key: int | str) -> object:
-    """Return an item of a list or a table, or an empty table if there is no such item."""
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         return value[key]
     return value.get(key, {}) if isinstance(value, dict) else {}

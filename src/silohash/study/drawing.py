@@ -1,7 +1,5 @@
 """Drawing of one panel or grid of a study's figures: lines, dots, heat maps, surfaces, points, bars and example searches."""
 
-from __future__ import annotations
-
 import base64
 import math
 import textwrap
@@ -204,7 +202,6 @@ def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) 
 
 
 def _draw_item(axes: Axes, item: ExampleItem, title: str, color: str) -> None:
-    """Draw the picture of an item, or its text if it lacks a picture."""
     axes.set_title(title, fontsize=7.5, pad=3, fontweight="normal")
     axes.grid(visible=False)
     axes.set(xticks=[], yticks=[])

@@ -1,7 +1,5 @@
 """A whole study, from its checks to its results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -71,7 +69,6 @@ def run_study(
     wanted = selected(config, planned_runs(config, refuse_equal=not smoke), only)
 
     def notify(text: str) -> None:
-        """Print a line next to the progress bars."""
         console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     with locked(out, "Wait until it has finished, or choose another --out."):

@@ -1,9 +1,7 @@
 """``[[figures]]`` of a study: what each kind of figure shows, checked before any run."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
@@ -77,7 +75,7 @@ class Figure(Section):
     """Of `examples`: the most results per search."""
 
     @model_validator(mode="after")
-    def _settings_fit_the_kind(self) -> Figure:
+    def _settings_fit_the_kind(self) -> Self:
         known = ("kind", "only", *SETTINGS.get(self.kind, ()))
         if unused := sorted(self.model_fields_set.difference(known)):
             raise ValueError(f'{unused[0]} has no effect in a figure of the kind "{self.kind}". Remove it')
@@ -95,7 +93,7 @@ class Figure(Section):
             )
         return self
 
-    def restricted(self, names: Mapping[str, Collection[str]]) -> Figure:
+    def restricted(self, names: Mapping[str, Collection[str]]) -> Self:
         """Return the figure of a study with fewer choices, given by axis. A restriction to others is left out."""
         kept = {axis: tuple(name for name in some if name in names.get(axis, ())) for axis, some in self.only.items()}
         return self.model_copy(update={"only": {axis: some for axis, some in kept.items() if some}})

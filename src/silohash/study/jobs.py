@@ -3,8 +3,6 @@
 Of the folders that a study finds, some hold finished runs, some can be resumed, and others must be set aside.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -16,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -119,7 +117,7 @@ class StudyProgress:
         self.bars: Progress | None = None
         self.tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> StudyProgress:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             self.bars = Progress(
                 TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),

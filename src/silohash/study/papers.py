@@ -3,8 +3,6 @@
 In what the runs of a study differ from what a paper states is found by comparing their complete configs with it.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -136,11 +134,7 @@ def differences_table(found: Sequence[SettingDifference]) -> str:
 
 
 def _belongs_to_a_method(key: str) -> bool:
-    """Return whether only some methods or partitions have a setting.
-
-    Raises:
-        UserError: If no config has the setting.
-    """
+    """Return whether only some methods or partitions have a setting, after checking that some config does."""
     model: type[BaseModel] | None = RunConfig
     for part in key.split("."):
         if model is None:  # within a table whose keys depend on its kind

@@ -1,7 +1,5 @@
 """A study's figures laid out as tables: which runs belong to which cell, their mean over the seeds, ranks and notes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -165,7 +163,6 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
 
 
 def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
-    """Return the title of a table, which ends with its measure."""
     shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
     return ", ".join([study, *(fixed[name] for name in shown)])
 
@@ -262,7 +259,6 @@ def figure_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
 
 
 def _row_of(run: RunResult, fields: Mapping[str, str]) -> ResultRow | None:
-    """Return a run's figure for a task, a measure and one of the evaluations that share a column."""
     evaluations = fields["evaluation"].split("/")
     wanted = [row for row in run.rows if (row.task, row.measure) == (fields["task"], fields["measure"])]
     return next((row for row in wanted if row.evaluation in evaluations), None)
@@ -352,7 +348,6 @@ def _with_footnotes(group: Mapping[tuple[Key, Key], Cell], letters: dict[str, st
 
 
 def _same_queries(cells: Iterable[Cell]) -> bool:
-    """Return whether all cells have the same queries for the same seed."""
     by_seed: dict[int, set[str]] = {}
     for cell in cells:
         for seed, queries in zip(cell.seeds, cell.queries, strict=False):

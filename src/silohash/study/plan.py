@@ -5,8 +5,6 @@ A study has one run per combination of choices and seed. A run's config combines
 Later settings override earlier ones.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The figures of a study: which files they give, which runs each shows, and the numbers that are drawn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,7 +117,7 @@ def _write(plot: Plot, study: StudyResults, folder: Path) -> list[Path]:
     return [*pictures, numbers]
 
 
-def plotters(study: StudyResults) -> list[StudyPlotter]:
+def plotters(study: StudyResults) -> "list[StudyPlotter]":
     """Return what makes the plots of each figure of a study; none without a finished run.
 
     If the study does not name figures, they are the curves over the rounds, and the measures over each axis of numbers or,
@@ -197,7 +195,6 @@ class StudyPlotter:
         return makers.get(self.figure.kind, self._curves)()
 
     def _curves(self) -> list[Plot]:
-        """Return what is drawn as one curve per run."""
         kind, (plots, panels) = self.figure.kind, self._split()
         if kind == "top_n":
             plots = [{**fixed, "evaluation": name} for fixed, name in product(plots, self.values["evaluation"])]
@@ -221,7 +218,6 @@ class StudyPlotter:
         )
 
     def _methods(self) -> list[Plot]:
-        """Return the measures with the methods below each other."""
         plots = self._measured(self._besides(self.line_axis))
         return self._plots("methods", plots, [{}], 0.9 + 0.28 * len(self.lines), self._draw_methods)
 
@@ -250,7 +246,6 @@ class StudyPlotter:
         return found
 
     def _examples(self) -> list[Plot]:
-        """Return the example searches of each run with the first seed."""
         found = []
         for run in self._first_runs():
             examples = released_examples(Run(run.folder))
@@ -467,5 +462,4 @@ class StudyPlotter:
 
 
 def _suffix(chosen: Fields) -> str:
-    """Return choices as the end of a panel's title."""
     return "".join(f", {name} {value}" for name, value in chosen.items() if name != "task")

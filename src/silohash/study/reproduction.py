@@ -1,7 +1,5 @@
 """What is missing here to run a paper's study, and the same study on other data or cut short."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -216,7 +214,6 @@ def missing_of_data(data: DataConfig) -> Need | None:
 
 
 def _data_of(choice: Choice) -> DataConfig:
-    """Return the name or the path of a choice's data."""
     return DataConfig.model_validate(
         {key.partition(".")[2]: value for key, value in choice.set.items() if key in {"data.name", "data.path"}}
     )
@@ -245,7 +242,6 @@ def _needs(config: RunConfig) -> list[Need]:
 
 
 def _common(needs: Sequence[Sequence[Need]]) -> list[Need]:
-    """Return what all of some runs need."""
     return [need for need in needs[0] if all(need in other for other in needs)] if needs else []
 
 
@@ -275,7 +271,6 @@ def _changed(
     """Return a study with other axes and changed settings, without the rules and comparisons that name other choices."""
 
     def changed(part: Any) -> Any:  # noqa: ANN401  the base, a choice or a rule
-        """Return a part of the study with changed settings."""
         return part.model_copy(update={"set": change(part.set)})
 
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}

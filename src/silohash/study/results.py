@@ -1,7 +1,5 @@
 """The results of a study's runs, read from their folders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

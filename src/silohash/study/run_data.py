@@ -4,8 +4,6 @@ A run computes the latter after its evaluation if its study asks for such a figu
 is first drawn.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables of a study as Markdown, CSV and LaTeX: its figures, the differences from one choice, and the costs of runs."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata
@@ -200,7 +198,6 @@ def _symbols(cell: Cell) -> str:
 
 
 def _seeds_text(cell: Cell) -> str:
-    """Return the number of seeds if some are missing."""
     wanted = len(cell.seeds) + cell.missing
     return f"[{len(cell.values)} of {wanted} seeds]" if cell.values and len(cell.values) < wanted else ""
 
@@ -285,7 +282,6 @@ def format_cost(value: float) -> str:
 
 
 def _per_round(run: RunResult, cost: Callable[[RoundRecord], float]) -> float:
-    """Return the mean cost of a run's rounds; NaN without rounds."""
     return float(np.mean([cost(record) for record in run.rounds])) if run.rounds else math.nan
 
 

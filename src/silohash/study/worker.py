@@ -4,8 +4,6 @@ A request is a JSON object with the run's folder, its config and whether to eval
 A run that was started before is resumed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

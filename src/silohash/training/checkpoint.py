@@ -108,8 +108,11 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
         if state.best_server is not None:
             if previous is not None and previous.best_round == state.best_round and previous.has_best:
                 for name in ("best_server", "best_silos"):
-                    _link(folder / f"{name}.safetensors", new / f"{name}.safetensors")
-                    digests[name] = previous.digests[name]
+                    source, digests[name] = folder / f"{name}.safetensors", previous.digests[name]
+                    try:
+                        (new / source.name).hardlink_to(source)
+                    except OSError:
+                        shutil.copyfile(source, new / source.name)
             else:
                 digests["best_server"] = _write(new / "best_server.safetensors", _sections(state.best_server))
                 digests["best_silos"] = _write(new / "best_silos.safetensors", state.best_silos)
@@ -145,13 +148,6 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
 def has_checkpoint(folder: Path) -> bool:
     """Return whether a folder holds a checkpoint. One whose writing was interrupted is restored by `Run.writing`."""
     return (folder / "state.json").exists()
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _sections(server: ServerState) -> dict[str, Arrays]:

@@ -114,18 +114,11 @@ def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:
 
     Words are then weighed equally, and unknown words cannot be told from others. Featurizers that need sums are refused.
     """
-    _check_needs_none(featurizer)
-    sums = featurizer.statistics(column, np.zeros(0, np.int64))
-    return {name: array for name, array in sums.items() if name not in SETS}
-
-
-def _check_needs_none(featurizer: Featurizer) -> None:
-    """Check that vectors can be computed without sums over the items of silos."""
     given = featurizer.given if isinstance(featurizer, NetworkFeatures) else featurizer
-    if isinstance(given, GivenFeatures) and not given.standardize:
-        return
-    if isinstance(featurizer, BagOfWords) and featurizer.min_texts == 1:
-        return
+    fixed = isinstance(given, GivenFeatures) and not given.standardize
+    if fixed or (isinstance(featurizer, BagOfWords) and featurizer.min_texts == 1):
+        sums = featurizer.statistics(column, np.zeros(0, np.int64))
+        return {name: array for name, array in sums.items() if name not in SETS}
     remedy = (
         f"Set features.{featurizer.modality}.standardize = false, and equal_lengths = true."
         if isinstance(given, GivenFeatures)

@@ -152,12 +152,8 @@ def model_spec(
     return ModelSpec(
         towers={
             m: tower_spec(
-                m,
-                featurizer,
-                widths=model.widths.get(m, (model.hidden,)),
-                dropout=model.dropout,
-                backbone=model.of(m),
-                network=known.get(m),
+                m, featurizer, widths=model.widths.get(m, (model.hidden,)), dropout=model.dropout,
+                backbone=model.of(m), network=known.get(m),
             )
             for m, featurizer in featurizers.items()
         },

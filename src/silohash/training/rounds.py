@@ -23,6 +23,7 @@ from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import WAIT_FOR_ALL, Attendance, Engine, Limits, SiloResult
+from silohash.training.privacy.budget import KEY
 from silohash.training.statistics_exchange import StatisticsExchange, Tasks
 from silohash.training.updates.bounds import Announced
 from silohash.training.updates.chain import DIRECT, Chain, next_server
@@ -117,7 +118,8 @@ def _round(
 ) -> tuple[RunState, RoundRecord]:
     started = time.perf_counter()
     attendance = Attendance(engine, settings.limits)
-    silos = attendance.invited(participants(settings, number, settings.chain.secret(state.server)))
+    # The server's secret, if it has one, keeps others from predicting which silos take part.
+    silos = attendance.invited(participants(settings, number, state.server.private.get(KEY)))
     outcome = trained(
         state, silos, spool, federated=federated, attendance=attendance, settings=settings,
         progressed=partial(progress.counted, number=number, silos=len(silos)),

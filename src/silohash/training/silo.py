@@ -206,12 +206,13 @@ def _run_epochs(
             for step in steps:
                 with autocast(settings.precision, rows.device):
                     outputs = adapted(batch, step.modalities)
-                terms = _terms(step, context, federated, batch, renumbered(batch), outputs)
+                own = renumbered(batch)
+                terms = _terms(step, context, federated, batch, own, outputs)
                 if terms:
                     _step(terms, optimizers[step.name], settings, means)
                     context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
                     if step.own_terms:
-                        context.local.record(step, outputs, renumbered(batch), context.state)
+                        context.local.record(step, outputs, own, context.state)
                 if auxiliary_optimizer is not None and step.own_terms:
                     judged = federated.adapter.auxiliary_step(context, batch, outputs)
                     _step(judged, auxiliary_optimizer, settings, _Means())
@@ -259,10 +260,7 @@ def _run_private_epochs(
     epoch_done: Callable[[int], None],
     private: PrivateRound,
 ) -> None:
-    """Train the epochs of a phase on noisy sums of clipped gradients of random samples.
-
-    The steps of the local method train different parameters (`Traits.record_terms`), so one step takes their place.
-    """
+    """Train the epochs of a phase on noisy gradients, with one step for all of the method's (`Traits.record_terms`)."""
     settings, model, data = config.train, phase.model.train(), context.data
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     context.local.init_state(adapted, data, context.state)

@@ -60,29 +60,23 @@ class StatisticsExchange:
         waiting = [result for result in held if result.silo in self.waiting]
         if not waiting:
             return iter(())
-        self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
+        rejected = sum(result.update.kind == "statistics" for result in held) - len(waiting)
+        messages, _ = self.chain.screened(None, [result.update for result in waiting], rejected)
+        self.extras = self.chain.merged(self.tasks.state.server, messages, self.tasks.federated)
+        self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
         if isinstance(self.updates, Folded) and self.tasks.federated.traits.weights_known == "after statistics":
             self.updates.expect(one.update.weights for one in self.attendance.results(map(self._weigh, waiting)))
         return self.attendance.answers(map(self._finish, waiting))
 
     def _held(self, result: SiloResult) -> SiloResult:
         """Store a result until the statistics are merged, and note whether its silo waits for them."""
-        if result.update.kind == "statistics" and self._refusal(result) is None:
-            self.waiting.add(result.silo)
-            self.uplink_bytes += result.update.size_bytes()
+        if result.update.kind == "statistics":
+            # The trained model is checked when it arrives in the update.
+            update, server = replace(result.update, silo=result.silo), self.tasks.state.server
+            if self.chain.arrived(update, lasting(result.kept), server, self.tasks.federated)[1] is None:
+                self.waiting.add(result.silo)
+                self.uplink_bytes += result.update.size_bytes()
         return replace(result, kept=self.spool.store(result.kept), update=self.spool.store_message(result.update))
-
-    def _refusal(self, result: SiloResult) -> str | None:
-        """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
-        kept, server = lasting(result.kept), self.tasks.state.server
-        update = replace(result.update, silo=result.silo)
-        return self.chain.arrived(update, kept, server, self.tasks.federated)[1]
-
-    def _merge(self, messages: Sequence[Message], given: int) -> None:
-        """Sum the statistics, as the robust rule changes them, and merge them."""
-        messages, _ = self.chain.screened(None, messages, given - len(messages))
-        self.extras = self.chain.merged(self.tasks.state.server, messages, self.tasks.federated)
-        self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
 
     def _finish(self, result: SiloResult) -> SiloTask:
         state = self.tasks.state

@@ -6,7 +6,6 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,7 +75,7 @@ class Worker:
         seen = weakref.proxy(context)
         context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
-            weights = self.federated.weights(context, self._shared)
+            weights = self.federated.weights(context, self.federated.shared_parameters(self.model))
             return SiloResult(task.silo, Message("weights", train.name, context.round, weights=weights))
         if task.kind == "train":
             return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, gradients)
@@ -85,7 +84,10 @@ class Worker:
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
-            return self._validate(context, validation)
+            score, chance = self._score(context, validation)
+            counts = {"queries": len(validation) if np.isfinite(score) else 0}
+            scores = {"score": score, "chance": chance}
+            return SiloResult(task.silo, Message("score", train.name, context.round, scalars=scores, counts=counts))
         if task.kind == "calibrate":
             sums = self._judged(silo_counts, context, validation)
             if not self.federated.traits.personalized:  # bits of different models do not add up
@@ -101,19 +103,6 @@ class Worker:
         with seeds.torch_globally(self.config.seed, "server"):
             server = self.federated.init_server(self.model, self.prepared.info())
         return RunState(round=0, server=self.chain.start(server))
-
-    @cached_property
-    def _shared(self) -> list[str]:
-        """The names of the parameters and buffers that silos send."""
-        return self.federated.shared_parameters(self.model)
-
-    def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
-        score, chance = self._score(context, validation)
-        message = Message(
-            kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
-            counts={"queries": len(validation) if np.isfinite(score) else 0},
-        )  # fmt: skip
-        return SiloResult(context.silo, message)
 
     def _judged(self, judge: Callable[..., T], context: SiloContext, validation: SiloData) -> T:
         """Return what a function of codes says about the held-back items among those of the silo."""
@@ -200,11 +189,6 @@ def set_threads(train: TrainConfig) -> None:
     torch.set_num_threads(train.threads or max(1, available_threads() // train.workers))
 
 
-def main() -> None:
-    """Carry out the tasks on standard input until it is closed."""
-    serve(_prepare)
-
-
 def _prepare() -> Callable[[bytes], bytes]:
     """Load the inputs from the folder given on the command line, and return the function that carries out a task."""
     prepared = Prepared.load(Path(sys.argv[1]))
@@ -225,4 +209,4 @@ def _prepare() -> Callable[[bytes], bytes]:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare)

@@ -53,9 +53,9 @@ def test_fields_that_are_not_released_are_not_searched(store, fields, expected):
 
 def test_whole_captions(store):
     terms = analyze("two BOATS off sete", ENGLISH)
-    assert store.keys_with_caption(terms).tolist() == [0]
-    assert store.keys_with_caption(terms[::-1]).tolist() == []
-    assert store.keys_with_caption(()).tolist() == []
+    assert store.keys_of_text("", terms).tolist() == [0]
+    assert store.keys_of_text("", terms[::-1]).tolist() == []
+    assert store.keys_of_text("", ()).tolist() == []
 
 
 def test_words_follow_additions_and_replacements(store):
@@ -114,6 +114,6 @@ def test_a_term_is_found_where_the_analysis_gives_it(tmp_path_factory, captions,
         for term in analyze(query, analysis):
             expected = [key for key, held in enumerate(terms) if term in held]
             assert store.keys_with(term, ("caption",)).tolist() == expected
-        assert store.keys_with_caption(analyze(query, analysis)).tolist() == [
+        assert store.keys_of_text("", analyze(query, analysis)).tolist() == [
             key for key, held in enumerate(terms) if held and held == analyze(query, analysis)
         ]

@@ -179,7 +179,7 @@ def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch)
     parts = iter([("north", run.archive, many % COUNT)])
     monkeypatch.setattr(indexing, "_parts", lambda *given, **options: parts)
     monkeypatch.setattr(indexing, "encodable_rows", lambda *given: {"text": many})
-    monkeypatch.setattr(indexing, "_index", lambda *arguments: None)
+    monkeypatch.setattr(indexing, "_index_silo", lambda *arguments: ["text"])
     assert index_run(run, notify=lines.append) == {"north": 12_345}
     assert lines[0] == "north: 12,345 items"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
 from silohash.index.store import Store
 from silohash.search.filters import Condition
-from silohash.search.loaded_index import LoadedIndex
+from silohash.search.loaded_index import ItemSet, LoadedIndex, in_all
 from silohash.search.order import output_cosines
 
 
@@ -38,6 +39,20 @@ def test_labels_select_keys(store):
     assert loaded.passing([Condition("labels", "=", ("bird",))]).tolist() == [True, False, True]
     assert not loaded.passing([Condition("labels", "=", ("car",))]).any()
     assert loaded.passing([Condition("labels", "=", ("\u00a0bird\u200b",))]).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("total", [1, 63, 64, 1000])
+def test_items_that_are_in_all_sets(total):
+    """Few items are kept as positions, and many as bits; a set of either kind meets both."""
+    generator = np.random.default_rng(total)
+    shares = (0.0, 0.01, 0.02, 0.3, 0.9, 1.0)
+    rows = [np.flatnonzero(generator.random(total) < share) for share in shares]
+    sets = [ItemSet.of(each, total) for each in rows]
+    assert {each.bits is None for each in sets} == {True, False}
+    assert in_all([]).tolist() == []
+    for first, other in product(range(len(sets)), repeat=2):
+        assert sets[first].holds(rows[other]).tolist() == np.isin(rows[other], rows[first]).tolist()
+        assert in_all([sets[first], sets[other]]).tolist() == np.intersect1d(rows[first], rows[other]).tolist()
 
 
 def test_outputs_follow_the_changes_of_the_store(tmp_path, monkeypatch):

@@ -291,9 +291,14 @@ def store(tmp_path: Path):
 
 
 def matching(store, text, fields=FIELDS, approved=None):
-    matches = matches_of(LoadedIndex("north", store, "flat"), text, fields, approved)
-    names = store.item_ids(matches.keys)
-    return {name: (tier, bin(words)) for name, tier, words in zip(names, matches.tiers, matches.matched, strict=True)}
+    loaded = LoadedIndex("north", store, "flat")
+    matches, keys = matches_of(loaded, text, fields, approved), loaded.index.keys
+    tiers, matched = matches.of(keys)
+    every = zip(store.item_ids(keys), tiers.tolist(), matched.tolist(), strict=True)
+    found = {name: (tier, bin(words)) for name, tier, words in every if tier < BY_CODE or words}
+    assert store.item_ids(matches.whole) == [name for name, (tier, _) in found.items() if tier == EXACT]
+    assert store.item_ids(matches.all_words) == [name for name, (tier, _) in found.items() if tier < BY_CODE]
+    return found
 
 
 @pytest.mark.parametrize(

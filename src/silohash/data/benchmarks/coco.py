@@ -58,7 +58,6 @@ class _Instances:
     boxes: array[int] = field(default_factory=lambda: array("q"))
 
     def read(self, path: Path, part: str) -> None:
-        """Add the contents of a file."""
         for number, name in _fields_of(path, "images"):
             self.ids.append(number)
             self.names.append(name)
@@ -68,7 +67,6 @@ class _Instances:
         self.categories |= dict(_fields_of(path, "categories"))
 
     def label_names(self) -> tuple[str, ...]:
-        """Return the names of the categories in the order of their numbers."""
         return tuple(name for _, name in sorted(self.categories.items()))
 
     def labels(self, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], int]:
@@ -209,7 +207,6 @@ def _naming(path: Path, what: str) -> Iterator[None]:
 
 
 def _parse_entry(path: Path, element: Any) -> tuple[int, tuple[str, str], str, list[str]]:  # noqa: ANN401  any JSON value
-    """Return the number, the folder and file, the part and the captions of a picture of Karpathy's list."""
     with _naming(path, "a picture"):
         picture, part = int(element["cocoid"]), str(element["split"])
         file = str(element["filepath"]), str(element["filename"])

@@ -1,7 +1,5 @@
 """A benchmark: its facts, finding and reading its files, opening it as an archive under a protocol, and inspecting it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """FashionVC and Ssense: their cards, and the layout in which SHDCH distributes both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """IAPR TC-12: its card, its layouts, and the reader of the collectors' release."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MIRFlickr-25K: its card, its layouts, and the reader of the collectors' release."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

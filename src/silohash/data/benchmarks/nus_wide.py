@@ -1,7 +1,5 @@
 """NUS-WIDE: its card, its layouts, and the reader of the collectors' release."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pascal Sentence: its card, its layouts, and the reader of the collectors' release."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

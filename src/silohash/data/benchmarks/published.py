@@ -1,7 +1,5 @@
 """The published protocols of the data sets, as ``protocols.toml`` states them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wikipedia: its card, its layouts, and the reader of the collectors' release."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

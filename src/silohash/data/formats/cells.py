@@ -1,7 +1,5 @@
 """Read the cells of a table of metadata: texts, numbers, lists that other tools wrote as text, and embedded pictures."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -135,11 +133,7 @@ def _for_each_label(value: Sequence[object]) -> str:
 
 
 def _tidied(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return labels without empty and repeated ones.
-
-    Raises:
-        CellError: If a line break or a tab within one may separate several.
-    """
+    """Return labels without empty and repeated ones. One with a line break or a tab, which may be several, is refused."""
     labels = [label.strip() for label in labels]
     if broken := next((label for label in labels if "\t" in label or len(label.splitlines()) > 1), ""):
         raise CellError(f"the label {_shown(broken)} has a line break or a tab. {WRITE_LABELS}")

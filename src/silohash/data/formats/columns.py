@@ -1,7 +1,5 @@
 """Check the names of a table's columns: which are not used, and which are probably misspelled."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ These are labels that look alike, hold several labels or stand for none, copies 
 that are in the database as well.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

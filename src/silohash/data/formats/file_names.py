@@ -5,8 +5,6 @@ slashes or steps such as ``./``. Where a name differs in more, such as the case 
 suggested.
 """
 
-from __future__ import annotations
-
 import html
 import os
 import posixpath
@@ -58,7 +56,7 @@ def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
     return {name: _found(files, name) if name else FoundName("") for name in dict.fromkeys(names)}
 
 
-def _found(files: _Files, name: str) -> FoundName:
+def _found(files: "_Files", name: str) -> FoundName:
     plain = posixpath.normpath(name)
     if not plain.startswith(("/", "../")) and plain != ".." and "\0" not in plain:
         if files.exist(name):
@@ -87,7 +85,6 @@ class _Files:
         self._compared = 0
 
     def exist(self, name: str) -> bool:
-        """Return whether a path relative to the folder exists."""
         return os.path.exists(f"{self._folder}/{name}")  # noqa: PTH110  called once per picture
 
     def are_one(self, name: str, other: str) -> bool:
@@ -96,7 +93,6 @@ class _Files:
 
     @cached_property
     def names(self) -> list[str]:
-        """The paths of all files, relative to the folder, in alphabetical order."""
         found: list[str] = []
         for place, folders, files in os.walk(self._folder):
             folders.sort()
@@ -108,7 +104,6 @@ class _Files:
 
     @cached_property
     def by_form(self) -> dict[str, list[str]]:
-        """The paths by the form in which they are compared."""
         return _grouped((canonical_path(name), name) for name in self.names)
 
     @cached_property

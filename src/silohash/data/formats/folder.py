@@ -11,14 +11,13 @@ Names that differ only in how they were typed are one name (`silohash.base.names
 the same content are one picture. A query whose picture is in the database as well is left out of the queries.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +58,7 @@ class _Given:
     present: npt.NDArray[np.bool_]
     broken: npt.NDArray[np.bool_]
 
-    def taken(self, kept: Sequence[int]) -> _Given:
-        """Return the features or regions of some rows."""
+    def taken(self, kept: Sequence[int]) -> Self:
         if isinstance(self.values, Regions):
             return replace(self, values=self.values.taken(kept))
         return replace(self, values=self.values[kept])
@@ -150,7 +148,6 @@ def read_folder(
 
 
 def _has(modality: Modality, rows: Sequence[MetadataRow], given: Mapping[Modality, _Given]) -> npt.NDArray[np.bool_]:
-    """Return which rows have a modality, ``(N,)`` bool."""
     if modality in given:
         return given[modality].present
     column = "file_name" if modality == "image" else "text"
@@ -372,7 +369,6 @@ def _is_shown(folder: _Folder) -> bool:
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
-    """Yield why pictures beside given features cannot be looked at."""
     if "image" in folder.given:
         yield from filter(None, (folder.verdicts[file].problem for file in filter(None, folder.files)))
 
@@ -466,5 +462,4 @@ def _names(rows: Sequence[MetadataRow]) -> list[str]:
 
 
 def _further(rows: Sequence[MetadataRow]) -> list[str]:
-    """Return the names of the columns that have no meaning by themselves."""
     return [name for name in _names(rows) if name not in KNOWN]

@@ -32,11 +32,10 @@ from silohash.base.errors import (
     ChoiceNeeded,
     FilesDiffer,
     MissingContent,
-    MissingFile,
-    UnreadableFile,
     WrongKindOfFile,
     WrongType,
 )
+from silohash.base.forms import reading
 from silohash.base.optional import require
 from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab5_check import check_contents, check_variables, explaining_damage
@@ -85,13 +84,8 @@ def find_kind(path: Path) -> Kind:
     Raises:
         UserError: If the file is missing, cannot be read, or is neither a MATLAB nor an HDF5 file.
     """
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
-    except FileNotFoundError as error:
-        raise MissingFile(f"{path} is missing. Restore the file.") from error
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
+    with reading(path, missing="Restore the file."), path.open("rb") as stream:
+        head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
     if any(head.startswith(HDF5_MAGIC, offset) for offset in HDF5_OFFSETS):
         if head.startswith(MATLAB73_HEADER):
             return "v7.3"
@@ -308,7 +302,6 @@ class Matlab5File(MatFile):
 
 
 def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  whatever lies in a cell
-    """Return the stripped string in a cell, or in cells nested in it."""
     while isinstance(element, np.ndarray):
         if not element.size:
             return ""
@@ -445,7 +438,6 @@ def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of 
 
 
 def _of_units(line: npt.NDArray[np.unsignedinteger[Any]]) -> str:
-    """Return the stripped text of units of UTF-16."""
     return joined("".join(map(chr, line))).strip()
 
 

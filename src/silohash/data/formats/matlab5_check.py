@@ -123,7 +123,6 @@ class _Header:
 
     @property
     def count(self) -> int:
-        """Number of items."""
         return math.prod(self.shape)
 
 
@@ -138,7 +137,6 @@ class _Walk:
     depth: int = 0
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes."""
         self._check(count)
         content = self.source.read(count)
         if len(content) < count:
@@ -147,7 +145,6 @@ class _Walk:
         return content
 
     def skip(self, count: int) -> None:
-        """Leave out the next bytes."""
         self._check(count)
         self.source.seek(count, 1)
         self.position += count
@@ -184,12 +181,10 @@ class _Walk:
         return kind, size, content
 
     def text(self, what: str) -> str:
-        """Return the text of an element."""
         _, _, content = self.element({INT8: 0, 2: 0, UTF8: 0}, what)
         return content.decode("latin-1")
 
     def header(self) -> _Header:
-        """Return what precedes the content of a matrix."""
         kind, size = self.full_tag()
         if kind not in (INT32, UINT32) or size != 8:
             raise ValueError(f"the flags of a matrix have the type {kind} and {size:,} bytes")
@@ -206,7 +201,6 @@ class _Walk:
         return _Header(kind, ("real", "imaginary")[: 2 if flags & COMPLEX_FLAG else 1], shape, self.text("the name"))
 
     def matrix(self) -> None:
-        """Check a matrix within another one."""
         kind, size = self.full_tag()
         if kind != MATRIX:
             raise ValueError(f"a matrix is expected, and the type is {kind}")
@@ -334,7 +328,6 @@ def check_contents(path: Path, name: str | None = None) -> None:
 
 @contextmanager
 def _locating(path: Path, name: str) -> Iterator[None]:
-    """Name the file and the variable in the error of a check."""
     try:
         yield
     except (ValueError, zlib.error, struct.error) as error:

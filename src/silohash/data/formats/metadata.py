@@ -1,7 +1,5 @@
 """Read ``metadata.csv``, ``.jsonl`` and ``.parquet`` row by row; an unusable row has a number and a problem."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -243,11 +241,7 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object.
-
-    Raises:
-        ValueError: If it has a name twice, of whose values one would be lost.
-    """
+    """Return a JSON object without repeated names, of whose values one would be lost."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]

@@ -8,8 +8,6 @@ string per line), ``captions.jsonl``, ``columns.jsonl`` and ``preview/images-NNN
 shape and type of each column, the archive's card, and the size and digest of every file.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -76,8 +74,6 @@ class _ColumnForm:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """The form of the manifest."""
-
     items: int
     image: _ColumnForm | None
     text: _ColumnForm | None

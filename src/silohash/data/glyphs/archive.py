@@ -4,8 +4,6 @@ An item is one character in one face. Its picture is 32 x 32 gray, black on whit
 name in lower case. Its labels are kinds of characters, such as "arrow" or "capital letter".
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

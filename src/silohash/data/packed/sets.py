@@ -1,7 +1,5 @@
 """The packed data sets, which ``sets.toml`` describes, and the functions that make the rows of some of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -7,8 +7,6 @@ Items of the same picture, such as a photograph with five captions, are drawn as
 class and their splits are those of the first one. A partition by a column separates them where their values differ.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Partition by the values of a column: one silo per value, or per group of values."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

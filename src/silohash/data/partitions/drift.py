@@ -14,8 +14,6 @@ Source: J. Lin, "Divergence measures based on the Shannon entropy", IEEE Transac
 sections II and IV name all three); M. O. Hill, "Diversity and evenness", Ecology, 1973 (the effective number, order 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Which silo of a partition holds which rows of an archive, and with which modalities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ training items.
 
 # ruff: noqa: ARG001  all kinds take the same arguments
 
-from __future__ import annotations
-
 import math
 import warnings
 from bisect import insort

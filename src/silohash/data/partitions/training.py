@@ -1,7 +1,5 @@
 """The items that the silos of a partition train on, and those that they hold back for validation."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 

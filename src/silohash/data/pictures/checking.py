@@ -1,7 +1,5 @@
 """Check which picture files of a folder can be decoded. Each usable file is decoded once, and the verdict is cached."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import warnings
@@ -53,7 +51,6 @@ def describe_assumptions(found: Mapping[str, Stamp]) -> str:
 
 
 def _stamp(folder: Path, name: str, boundary: Boundary | None) -> Stamp:
-    """Return the size and time of a file, or why there is no such file."""
     if Path(name).is_absolute() or os.pardir in Path(os.path.normpath(name)).parts:
         return NO_FILE._replace(problem=f'the picture "{name}" lies outside the folder')
     try:

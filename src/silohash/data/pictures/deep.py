@@ -332,7 +332,6 @@ def _raw_mode(tile: ImageFile._Tile) -> str:
 
 
 def _tags(opened: Image.Image) -> Mapping[int, Any]:
-    """Return the tags of a TIFF file, none of another picture."""
     return opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
 
 

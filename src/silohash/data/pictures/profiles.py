@@ -1,7 +1,5 @@
 """Color profiles: pictures that embed one are converted to sRGB, the color space of everything that reads them here."""
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Callable

@@ -6,8 +6,6 @@ alike; ``NAME/drawn`` chooses by the seed the rows that the files should state o
 ``NAME/drawn/scaled`` combines both. The protocol ``default`` accepts files of any size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -149,7 +147,6 @@ class _Groups(NamedTuple):
     size: int
 
     def rows_of(self, splits: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Return the rows of each split's groups, ascending."""
         return {name: self.rows[np.isin(self.group, groups)] for name, groups in splits.items()}
 
 
@@ -169,7 +166,6 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
-    """Check the size of the population, and return the sizes of the splits."""
     protocol = choice.protocol
     if protocol.items is not None and found != protocol.items and not choice.scaled:
         raise ProtocolUnmet(

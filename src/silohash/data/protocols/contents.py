@@ -1,7 +1,5 @@
 """The contents of a data set's files, and a protocol's population: its items, labels and tags."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The rules of a protocol: which items and labels it uses, how it splits them, and what its source measures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias

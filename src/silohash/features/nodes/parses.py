@@ -5,13 +5,11 @@ A parse gives each token of a text its head, the token that it depends on. Parse
 their letters, and a text is found by the letters of its words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import NotRequired
+from typing import NotRequired, Self
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -30,8 +28,6 @@ COLUMNS = 10
 
 
 class _Line(TypedDict):
-    """One line of a file of JSON lines."""
-
     words: list[str]
     heads: list[int]
     text: NotRequired[str]
@@ -96,7 +92,7 @@ class _Read:
     heads: list[int]
     begins: bool = False
 
-    def checked(self, path: Path) -> _Read:
+    def checked(self, path: Path) -> Self:
         """Return this parse.
 
         Raises:

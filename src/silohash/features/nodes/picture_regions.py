@@ -3,8 +3,6 @@
 A vector is the mean of a backbone's feature map within the box, or what the detector itself gives for the box.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -81,7 +79,6 @@ class Finder:
         return boxes[kept], vectors[kept]
 
     def _run(self, picture: Image.Image) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Return boxes as shares, scores, labels and vectors, as the detector gives them."""
         given = self._session.get_inputs()[0]
         own = [max(1, round(side * LONGER_SIDE / max(picture.size))) for side in reversed(picture.size)]
         height, width = (n if isinstance(n, int) else side for n, side in zip(given.shape[-2:], own, strict=True))
@@ -155,11 +152,6 @@ class RegionNetwork(Network):
 
     finder: Finder | None = None
     backbone: Network | None = None
-
-    @property
-    def modality(self) -> Modality:
-        """The modality of the inputs."""
-        return "image"
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
         """Return the regions ``(n, R, D + 4)`` float32, and ``pixels (n, 3, h, w)`` uint8 if a backbone gives vectors."""

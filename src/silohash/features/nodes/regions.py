@@ -1,10 +1,8 @@
 """Regions of pictures, given or found, standardized per column, for local methods that match regions with words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +51,7 @@ class RegionFeatures:
         return {"standardize": True, **{name: of_pictures[name] for name in of_pictures if name not in WHITENING}}
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> RegionFeatures:
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> Self:
         """Return an unfitted featurizer for a column of regions.
 
         Raises:
@@ -93,7 +91,7 @@ class RegionFeatures:
             self.source.vectors.notify(lacking_boxes)
         return sums
 
-    def fitted(self, summed: Arrays) -> RegionFeatures:
+    def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer with the mean and the deviation over the regions of all silos."""
         return replace(self, vectors=self.vectors.fitted(summed))
 
@@ -143,7 +141,7 @@ class RegionFeatures:
         return arrays, {**found, **about, "kind": self.kind, "regions": self.regions}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> RegionFeatures:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state."""
         regions, vectors, source = about["regions"], GivenFeatures.from_state(arrays, about), None
         if about["kind"] == PICTURE_REGIONS:

@@ -1,12 +1,10 @@
 """Texts as sequences of word numbers, for local methods that match words with regions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +67,7 @@ class WordSequences:
     }  # fmt: skip
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> WordSequences:
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> Self:
         """Return an unfitted featurizer.
 
         Raises:
@@ -111,7 +109,7 @@ class WordSequences:
         """Return sums over the texts of the rows; see `BagOfWords.statistics`."""
         return self.bag.statistics(column, rows)
 
-    def fitted(self, summed: Arrays) -> WordSequences:
+    def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer that knows the words of all silos."""
         return replace(self, bag=self.bag.fitted(summed))
 
@@ -145,7 +143,7 @@ class WordSequences:
         return arrays, {"kind": self.kind, "modality": self.modality, "length": self.length, "bag": about, **more}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> WordSequences:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state."""
         bag = BagOfWords.from_state(arrays, about["bag"])
         parses = Path(about["parses"]) if about.get("parses") is not None else None

@@ -1,11 +1,9 @@
 """Weighted averages of parameters, computed per parameter group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -134,7 +132,7 @@ class Aggregation:
     screens: tuple[Screen, ...] = ()
     protection: Protection = unprotected
 
-    def protecting(self, means: Sequence[SharedMean]) -> Aggregation:
+    def protecting(self, means: Sequence[SharedMean]) -> Self:
         """Return the same aggregation, with a protection of the means that a method declares."""
         protects = self.protection is not unprotected
         return replace(self, protection=partial(self.protection, means=means)) if protects else self

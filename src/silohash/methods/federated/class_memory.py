@@ -1,7 +1,5 @@
 """The class memory of FedCAFE: one row per class or cluster, and the silo weights derived from the rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

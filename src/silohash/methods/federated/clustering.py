@@ -1,7 +1,5 @@
 """K-means from given seeds, by cosine or by Euclidean distance, and comparisons of its clusters."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -76,5 +74,4 @@ def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
-    """Return rows scaled to length 1. Zero rows remain zero."""
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

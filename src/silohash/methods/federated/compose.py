@@ -21,8 +21,6 @@ Members that do not share parameters keep their own model, so beside one of them
 model at the start of the round.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

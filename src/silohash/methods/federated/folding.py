@@ -4,8 +4,6 @@ This is possible if the server needs only sums, and the total weight is known be
 divides each weight by the total before it adds, so the result is the same as that of a list, bit for bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -5,8 +5,6 @@ decides which parameters are shared and which model is deployed, so it can be co
 loss, such as FedUCH. Their global model then has the averaged layers and the silo's own private ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -28,7 +26,6 @@ CARD = MethodCard(
     summary="Average models, and let each silo deploy its own: with private hash layers, or as it trained it.",
     sends=("parameters that are not private", "number of items"),
     keeps=("its model",),
-    differs_from_paper=(),
 )
 
 

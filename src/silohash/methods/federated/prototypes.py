@@ -3,8 +3,6 @@
 Prototypes are means of relaxed codes, which are bounded, so that a single item cannot dominate a sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal

@@ -13,8 +13,6 @@ Statistical Rates", ICML 2018; multi-Krum, Blanchard et al., "Machine Learning w
 Gradient Descent", NeurIPS 2017; clipping, Sun et al., "Can You Really Backdoor Federated Learning?", 2019.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -73,8 +71,6 @@ def _in_blocks(
 ) -> np.ndarray:
     """Apply a rule to one parameter of all silos, to as many of its values at a time as the memory allows."""
     size = max(1, BLOCK_BYTES // (before.itemsize * len(holders)))
-    if before.size <= size:
-        return rule(np.stack([params[name] for params in holders])).astype(before.dtype)
     found = np.empty(before.size, before.dtype)
     for start in range(0, before.size, size):
         stop = min(start + size, before.size)
@@ -177,7 +173,6 @@ def multi_krum(current: Arrays, updates: Sequence[Message], rejected: int = 0, *
 
 
 def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
-    """Return which updates have a positive weight in any group, ``(n,)`` bool."""
     return np.asarray([has_weight(update) for update in updates], bool)
 
 

@@ -5,8 +5,6 @@ template, so a message is rejected by these and never by other messages: no silo
 of the silos finds is only reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

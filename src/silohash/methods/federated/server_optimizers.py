@@ -19,8 +19,6 @@ such as the running statistics of BatchNorm, are not trained by gradients. They 
 average could make a variance negative.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Literal

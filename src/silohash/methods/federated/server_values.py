@@ -4,8 +4,6 @@ Silos add their sums to their updates, whatever the federated method. The sums o
 every federation solves the problem of the pooled data for the silos' outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -13,12 +13,10 @@ of two honest silos. Rows of fewer silos are dropped, and the server keeps what 
 Source of the median: Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML 2018.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +78,7 @@ class SharedMean:
         typed = {**section, **{name: array.astype(section[name].dtype) for name, array in values.items()}}
         return replace(message, sums=typed) if self.section == "sums" else replace(message, records=typed)
 
-    def under(self, label: str) -> SharedMean:
+    def under(self, label: str) -> Self:
         """Return the mean as the message of a composition names it."""
         like = f"{label}/{self.like}" if self.like else ""
         return replace(self, sums=f"{label}/{self.sums}", counts=f"{label}/{self.counts}", like=like)

@@ -1,7 +1,5 @@
 """The contract of a local method: what one silo optimizes on its own pairs."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -110,7 +108,7 @@ class SiloData:
             has_text=self.has_text.index_select(0, rows),
         )
 
-    def take(self, rows: Tensor) -> SiloData:
+    def take(self, rows: Tensor) -> "SiloData":
         """Return the same silo restricted to some of its rows."""
         return rows_of(self, ("image", "text", "labels", "coarse_labels", "pictures", "has_image", "has_text"), rows)
 
@@ -206,6 +204,24 @@ class LocalMethod(WithParams[OwnParams], ABC):
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return warnings about an epoch's mean terms, such as a collapse of the codes; by default none."""
         return []
+
+
+class TowerMethod(LocalMethod[OwnParams]):
+    """A local method that trains each tower on a loss of the items that have its modality, and that needs labels."""
+
+    traits = Traits(needs_labels=True)
+    by_tower = True
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the loss of one tower; empty if no item of the batch has its modality."""
+        (modality,) = step.modalities
+        held = batch.rows_with(modality)
+        codes, rows, labels = outputs.code[modality][held], batch.row[held], labels_of(batch)[held]
+        return self.tower_terms(modality, codes, rows, labels, state) if len(rows) else {}
+
+    @abstractmethod
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
+        """Return the terms for the outputs ``(n, K)`` and labels of at least one of the silo's items, at ``rows (n,)``."""
 
 
 @runtime_checkable

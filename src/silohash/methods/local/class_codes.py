@@ -1,7 +1,5 @@
 """Binary target codes of classes that are far apart, computed without data."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

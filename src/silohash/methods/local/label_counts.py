@@ -1,7 +1,5 @@
 """Numbers of items per label over all silos, which every silo knows before the first round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

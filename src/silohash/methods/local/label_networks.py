@@ -3,8 +3,6 @@
 They are used in training only, unless a method puts such layers into a tower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ They are written per item or per pair, and each method takes its own sums or mea
 of the network in training, others are ``(N, K)``, and labels are multi-hot ``(B, C)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import combinations_with_replacement
 

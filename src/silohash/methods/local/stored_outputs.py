@@ -4,8 +4,6 @@ They are working tensors of the silo. `silohash.methods.local.base.store_all` co
 `store_batch` replaces those of a batch after each step. A batch is compared with a random subset, the anchors.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -37,7 +37,14 @@ def objections_to_privacy(
     yield from _of_federated(config, privacy, federated)
     yield from _of_local(config, privacy, local)
     yield from _of_run(config, privacy)
-    yield from _of_compression(config, privacy)
+    compression = config.exchange.compression
+    if privacy.unit == "silo" and compression is not None and compression.kind != "hash_layers":
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION}: with exchange.privacy.unit = "silo", each silo adds a part of the noise, and '
+            f'"{compression.kind}" changes each part by itself, so the sum hides less than epsilon says. Remove '
+            f'{COMPRESSION}, or set the unit to "record".',
+        )
 
 
 def _of_federated(config: RunConfig, privacy: PrivacyConfig, federated: FederatedMethod) -> Iterator[Objection]:
@@ -128,18 +135,6 @@ def _of_run(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
             "train.clip_norm",
             f"train.clip_norm = {config.train.clip_norm:g} has no effect: exchange.privacy.clip_norm limits the gradient of "
             "each item. Remove train.clip_norm.",
-        )
-
-
-def _of_compression(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
-    """Yield a compression of updates whose noise must add up to that of the accountant."""
-    compression = config.exchange.compression
-    if privacy.unit == "silo" and compression is not None and compression.kind != "hash_layers":
-        yield (
-            "exchange.compression",
-            f'exchange.compression: with exchange.privacy.unit = "silo", each silo adds a part of the noise, and '
-            f'"{compression.kind}" changes each part by itself, so the sum hides less than epsilon says. Remove '
-            'exchange.compression, or set the unit to "record".',
         )
 
 

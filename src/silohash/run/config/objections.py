@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from silohash.base.types import PAIR_TASKS
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.run.config.sections import DECAY_KEYS, FederatedConfig, RobustConfig, RunConfig, ServerConfig, TrainConfig
+from silohash.run.config.sections import DECAY_KEYS, FederatedConfig, RobustConfig, RunConfig, TrainConfig
 from silohash.run.config.toml import toml_value
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Object
     yield from _beside_the_decay(config.train)
     if settings.robust is not None:
         yield from _beside_the_rule(settings, settings.robust, federated)
-    if settings.server is not None:
-        yield from _beside_the_optimizer(settings.server)
+    for key in ADAPTIVE_KEYS if settings.server is not None and settings.server.optimizer == "fedavgm" else ():
+        if _differs(settings.server, key):
+            yield no_effect(f"federated.server.{key}", '"fedavgm" does not use it')
     if config.partition.kind not in SELF_COUNTING and not federated.traits.pooled:
         yield from objections_to_silos(settings, config.partition.silos)
 
@@ -72,34 +73,27 @@ def remarks_on_settings(config: RunConfig, federated: FederatedMethod) -> list[s
 def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield the settings of the average that a method without an average of several silos does not use."""
     why = "trains on the pooled data of all silos" if federated.traits.pooled else "does not average parameters"
-    averages = federated.traits.averages and not federated.traits.pooled
-    given = {
-        "federated.robust": settings.robust is not None
-        and not (averages or _median_of_means_only(settings.robust, federated)),
-        "federated.server": settings.server is not None and not federated.traits.averages,
-        "federated.weight_cap": settings.given_cap < 1 and not averages,
-        "federated.norm_limit": bool(settings.norm_limit)
-        and (federated.traits.pooled or federated.traits.shares == "none"),
+    pooled, sends_nothing = federated.traits.pooled, federated.traits.shares == "none"
+    averages, rule = federated.traits.averages and not pooled, settings.robust and settings.robust.rule
+    protected = federated.traits.means and sends_nothing and rule == "median"  # the median of means alone
+    given = {  # whether a setting is given, and whether the method uses it
+        "federated.robust": (rule, averages or protected),
+        "federated.server": (settings.server, federated.traits.averages),
+        "federated.weight_cap": (settings.given_cap < 1, averages),
+        "federated.norm_limit": (settings.norm_limit, not (pooled or sends_nothing)),
     }
-    for key, ineffective in given.items():
-        if ineffective:
+    for key, (is_set, is_used) in given.items():
+        if is_set and not is_used:
             yield no_effect(key, f'"{settings.name}" {why}')
     if settings.robust is not None and federated.traits.unprotected:
         yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"
 
 
-def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> bool:
-    """Return whether silos send means and no parameters, and the rule is the median, which protects them."""
-    return bool(federated.traits.means) and federated.traits.shares == "none" and robust.rule == "median"
-
-
 def _beside_the_rule(
     settings: FederatedConfig, robust: RobustConfig, federated: FederatedMethod
 ) -> Iterator[Objection]:
-    """Yield the settings that a robust rule does not use, and the rule itself if it does not tolerate any faulty silo.
-
-    Every rule uses the share of faulty silos to protect class statistics.
-    """
+    """Yield the settings that a robust rule does not use, and the rule itself if it does not tolerate any faulty silo."""
+    # Every rule uses the share of faulty silos to protect class statistics.
     statistics = any(mean.quorum for mean in federated.traits.means)
     used = (*KEYS_OF_RULES[robust.rule], *(("faulty",) if statistics else ()))
     for key in ("faulty", "clip_factor"):
@@ -110,13 +104,6 @@ def _beside_the_rule(
         yield key, f'{key} = 0 means that the rule "{robust.rule}" drops nothing. Raise it, or remove federated.robust.'
     if robust.rule in EQUAL_SILOS and settings.given_cap < 1:
         yield no_effect("federated.weight_cap", f'the rule "{robust.rule}" gives all silos the same weight')
-
-
-def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
-    """Yield the settings that the server-side optimizer does not use."""
-    for key in ADAPTIVE_KEYS if server.optimizer == "fedavgm" else ():
-        if _differs(server, key):
-            yield no_effect(f"federated.server.{key}", '"fedavgm" does not use it')
 
 
 def objections_to_kept_state(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:

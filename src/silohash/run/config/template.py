@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -81,12 +81,14 @@ def _document(
                             for section in methods}}  # fmt: skip
     seed = RunConfig.model_fields["seed"]
     parts = [f"# silohash train {file} --out runs/{file.stem}\n", f"# {seed.description}\nseed = {seed.default}\n"]
-    for section, kind in _tables():
+    traits = methods["federated"].traits
+    for section, about in RunConfig.model_fields.items():
+        kind = about.annotation
         if section == "features" and networks:
             parts.append(networks)
             continue
-        traits = methods["federated"].traits
-        if section == "exchange" and (traits.shares == "none" or traits.pooled):
+        sends = section != "exchange" or not (traits.shares == "none" or traits.pooled)
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel) and sends):
             continue
         keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
         parts += [f"\n[{section}]\n", keys]
@@ -95,13 +97,6 @@ def _document(
         if section == "exchange":
             parts.append(_optional_tables(kind))
     return "".join(parts)
-
-
-def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield the name and the model of each table of a config."""
-    for name, about in RunConfig.model_fields.items():
-        if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
-            yield name, about.annotation
 
 
 def _relative(data: str, file: Path) -> str:
@@ -129,10 +124,7 @@ def _present(archive: Archive) -> tuple[Modality, ...]:
 def _network_tables(
     published: PublishedBackbone | None, present: tuple[Modality, ...], words: Mapping[str, Any], words_comment: str
 ) -> str:
-    """Return the tables that turn items into vectors with a published network, and texts into words if it reads none.
-
-    Empty without a network.
-    """
+    """Return the tables that turn items into vectors with a network, if any, and texts into words if it reads none."""
     text = ""
     if published is None:
         return text
@@ -188,10 +180,7 @@ def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa:
 
 
 def _optional_tables(kind: type[BaseModel]) -> str:
-    """Return the tables and choices that a section may have, as comments with an example of each.
-
-    An example that does not fit on a line has only the keys that the table requires.
-    """
+    """Return the tables and choices that a section may have, as comments with an example of each that fits on a line."""
     lines = []
     for name, about in kind.model_fields.items():
         for table in get_args(about.annotation):
@@ -344,7 +333,8 @@ def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -
         if model in seen:
             paragraphs.append("The same network, which is downloaded only once.")
         elif model in backbone.megabytes:
-            size = _size(backbone.megabytes[model])
+            megabytes = backbone.megabytes[model]
+            size = f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes} MB"
             paragraphs.append(
                 f"Nothing is downloaded unless download is true. Then {size} are fetched from huggingface.co/{model}, and "
                 "kept in the local cache of Hugging Face for later runs."
@@ -352,7 +342,3 @@ def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -
         seen.add(model)
         tables.append((modality, paragraphs, f'kind = "huggingface"\nmodel = {toml_value(model)}\n'))
     return tables
-
-
-def _size(megabytes: int) -> str:
-    return f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes} MB"

@@ -111,9 +111,8 @@ def onnx_bytes(network: nn.Module, given: npt.NDArray[np.generic], about: Mappin
 def _traced(network: nn.Module, example: Tensor) -> bytes:
     """Return a network as an ONNX file without metadata.
 
-    torch has two exporters. The older one traces one run of the network, which takes hundredths of a second and is enough,
-    because the towers have no branches that depend on values. The newer one needs seconds and the package onnxscript. It
-    is used for operations that the older one does not know.
+    The older exporter of torch traces one run in hundredths of a second, which is enough for towers without branches on
+    values. The newer one, for operations that it does not know, takes seconds and needs onnxscript.
     """
     stream: Any = io.BytesIO()  # torch accepts streams, and its annotations do not
     # The exporters warn about their own future and about packages that are not needed.

@@ -14,17 +14,16 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing
 from logging import WARNING
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel
 
 from silohash.base.errors import NotSupported, SettingNeeded, UserError
-from silohash.base.files import explaining_disk_errors, read_json
+from silohash.base.files import closed_on_error, explaining_disk_errors, read_json
 from silohash.base.memory import return_unused
 from silohash.base.types import MODALITIES, Modality, Rows
 from silohash.data.archive import Archive
@@ -33,7 +32,7 @@ from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
 from silohash.run.folder import Run
-from silohash.run.indexing import NOTE, encodable_rows
+from silohash.run.indexing import NOTE, encodable_rows, fields_to_store
 from silohash.run.model.node_files import nodes_folder
 from silohash.search.policy import Policy
 from silohash.search.silos import open_node
@@ -187,12 +186,6 @@ def is_replaced(run: Run, following: Run, silo: str) -> bool:
     return is_indexed(following.index_folder, silo) and not is_indexed(run.index_folder, silo)
 
 
-class _Note(BaseModel):
-    """The part of the note beside an added silo's index that a build needs, see `silohash.run.indexing`."""
-
-    folder: Path | None = None
-
-
 class Successor:
     """Build the index of a silo for the model of a new run."""
 
@@ -237,12 +230,8 @@ class Successor:
         encoder = encoder_of(self.new, self.silo)
         if not _is_of_model(place, encoder.digest):
             shutil.rmtree(place, ignore_errors=True)  # it was begun for another model
-        indexer = Indexer(place, self.silo, self._folder, encoder, self._fields)
-        try:
+        with closed_on_error(Indexer(place, self.silo, self._folder, encoder, self._fields)) as indexer:
             self._encode_old(indexer, stopped)
-        except BaseException:
-            indexer.close()
-            raise
         return indexer
 
     def finish(self, indexer: Indexer) -> Indexer:
@@ -290,13 +279,13 @@ class Successor:
                 level=WARNING, silo=self.silo, items=len(wanted) - len(rows), archive=archive.card.name,
             )  # fmt: skip
         encodable = encodable_rows(archive, indexer.encoder.featurizers, rows)
-        fields = self._fields_of(encodable)
+        fields = fields_to_store(encodable, self._fields)
         held = {modality: np.isin(rows, present) for modality, present in encodable.items()}
         for start in range(0, len(rows), BATCH_ROWS):
             if stopped.is_set():
                 return
             batch = rows[start : start + BATCH_ROWS]
-            for modality in encodable:
+            for modality in fields:
                 indexer.add_rows(archive, batch[held[modality][start : start + BATCH_ROWS]], modality, fields[modality])
             self._done = start + len(batch)
 
@@ -321,12 +310,6 @@ class Successor:
                 keys = store.keys_of(archive.ids[rows].tolist())
             write_nodes(indexer.index, indexer.encoder, archive, rows[keys >= 0], modality, keys[keys >= 0])
 
-    def _fields_of(self, encodable: Mapping[Modality, Rows]) -> dict[Modality, frozenset[str]]:
-        """Return the fields to store per modality. Previews are stored once, in the first index that has items."""
-        first = next((modality for modality, present in encodable.items() if len(present)), None)
-        everything = frozenset(self._fields)
-        return {name: everything if name == first else everything - {"preview"} for name in encodable}
-
     def _old_ids(self) -> set[str]:
         """Return the ids of the items of the old index that do not come from the items folder."""
         return _ids(self.old.index_folder / self.silo)
@@ -340,9 +323,9 @@ class Successor:
         if self._archive is not None:
             return open_archive(None, self._archive)
         note = self.old.index_folder / self.silo / NOTE
-        folder = read_json(note, _Note).folder if note.exists() else None
+        folder = read_json(note, dict[str, str | None]).get("folder") if note.exists() else None
         try:
-            return self.old.archive if folder is None else open_archive(None, folder)
+            return self.old.archive if folder is None else open_archive(None, Path(folder))
         except UserError as error:
             raise error.reworded(
                 f"{error} Or set archive in the file of the silo to the folder of its items."

@@ -17,16 +17,15 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from silohash.base.errors import ModelsDiffer, UserError
+from silohash.base.files import closed_on_error
 from silohash.base.types import MODALITIES, Modality, Rows
 from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
 from silohash.data.pictures.reading import PictureFiles
-from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes
-from silohash.index.config import read_index_config
 from silohash.index.listing import note_indexed
 from silohash.index.store import Store
 from silohash.run.folder import Run
-from silohash.run.indexing import cannot_encode, encodable_rows, shown_of
+from silohash.run.indexing import cannot_encode, create_store, encodable_rows, fields_to_store, shown_of
 from silohash.run.model.encoder import Encoder
 from silohash.run.model.node_files import forgetting
 from silohash.service.items.ledger import LEDGER, Entry, Ledger
@@ -194,13 +193,9 @@ class Indexer:
 
     def _encode(self, items: Sequence[FolderItem]) -> dict[Modality, Part]:
         archive = archive_of(self._folder, items)
-        fields = set(self._fields)
-        encoded = {}
-        for modality, rows in encodable_rows(archive, self.encoder.featurizers, np.arange(len(items))).items():
-            if len(rows):
-                encoded[modality] = self._encoded(archive, rows, modality, fields)
-                fields.discard("preview")  # a preview is stored once per item
-        return encoded
+        encodable = encodable_rows(archive, self.encoder.featurizers, np.arange(len(items)))
+        stored = fields_to_store(encodable, self._fields)
+        return {name: self._encoded(archive, encodable[name], name, fields) for name, fields in stored.items()}
 
     def _encoded(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> Part:
         return (self.encoder.codes(archive, rows, modality), *shown_of(archive, rows, fields))
@@ -251,7 +246,7 @@ def prepare_index(run: Run, silo: str) -> None:
     missing = [modality for modality in encoder.featurizers if not (folder / f"{modality}.sqlite").exists()]
     for modality in missing:
         try:
-            _created(folder, silo, modality, encoder).close()
+            create_store(folder, silo, modality, encoder).close()
         except UserError:
             if not (folder / f"{modality}.sqlite").exists():  # otherwise another process has just created it
                 raise
@@ -302,27 +297,17 @@ def _batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + BATCH_ITEMS]
 
 
-def _created(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
-    manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo, analysis=encoder.analysis)
-    outputs = read_index_config(index.parent.parent).outputs
-    return Store.create(index / f"{modality}.sqlite", manifest, magnitudes=outputs)
-
-
 def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
     path = index / f"{modality}.sqlite"
     if not path.exists():
-        return _created(index, silo, modality, encoder)
-    store = Store(path)
-    try:
+        return create_store(index, silo, modality, encoder)
+    with closed_on_error(Store(path)) as store:
         store.manifest.check_holder(silo, modality)
         if store.manifest.model_digest != encoder.digest:
             raise ModelsDiffer(
                 f"{path} was built with model {store.manifest.model_digest[:12]}, and the run has {encoder.digest[:12]}. "
                 "Index the silo again: silohash index RUN"
             )
-    except UserError:
-        store.close()
-        raise
     return store
 
 

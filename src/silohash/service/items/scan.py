@@ -352,17 +352,12 @@ def _is_settled(stat: os.stat_result, now: float) -> bool:
 
 
 def _problem_of_row(row: MetadataRow, picture: str, allowed: tuple[str, ...] | None, boundary: Boundary) -> str:
-    values = problems_of_values(row, allowed, needs_split=False)
-    return row.problem or _problem_of_picture(picture, boundary) or next(values, "")
-
-
-def _problem_of_picture(name: str, boundary: Boundary) -> str:
-    if not name:
-        return ""
-    path = Path(os.path.normpath(name))
-    if path.is_absolute() or os.pardir in path.parts:
-        return f'the picture "{name}" lies outside the folder'
-    return "" if boundary.contains(name) else f'the picture "{name}" is a link that leads out of the folder'
+    path, problem = Path(os.path.normpath(picture)), row.problem
+    if picture and (path.is_absolute() or os.pardir in path.parts):
+        problem = problem or f'the picture "{picture}" lies outside the folder'
+    elif picture and not boundary.contains(picture):
+        problem = problem or f'the picture "{picture}" is a link that leads out of the folder'
+    return problem or next(problems_of_values(row, allowed, needs_split=False), "")
 
 
 def _file_names(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[str]:

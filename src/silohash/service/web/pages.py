@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -24,9 +25,8 @@ from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.evaluate.collapse import COLLAPSED
-from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.search.requests import FederationStatus, Item, SearchRequest
+from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.web import cards
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
@@ -98,11 +98,23 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            hits = await _found(service, await service.status(), form, who)
+            options = replace(form.options((await service.status()).bits), asker=who)
+            value = await _kept(service, form.picture) if form.picture else form.text
+            hits = await service.backend.search(SearchRequest.of(options, value))
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
-    return _search_page(status, form, hits, who, message, code)
+    asked = len(form.silos) or len(status.silos)
+    known = cards.badges(silo.name for silo in status.silos)
+    return _page(
+        "search.html", who, status, code, form=form, message=message,
+        summary=None if hits is None else summarized(hits, form, asked=asked),
+        cards=[] if hits is None else cards.hit_cards(hits, status), examples=cards.example_cards(status),
+        suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
+        silos=[(known[silo.name], silo) for silo in status.silos],
+        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status),
+        targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
+    )  # fmt: skip
 
 
 @router.post("/picture")
@@ -151,15 +163,30 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
     """Show one item. If the address has ``by``, its code is sent to all silos, and the most similar items are shown."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, name, asker=who))
     form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
-    chosen = request.query_params.get("by") or ""
+    chosen = request.query_params.get("by")
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    hits, message = None, ""
+    near: dict[str, Any] = {"cards": [], "summary": None}
+    message = ""
     if by is not None:
         try:
             hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
+            near = {"cards": cards.hit_cards(hits, status), "summary": summarized(hits, form, asked=len(status.silos))}
         except UserError as error:
             message = str(error)
-    return _item_page(status, found, form, by, hits, who, message)
+    source, small = cards.picture_address(found, SIZES[-1])
+    words = {"image": "picture", "text": "text"}
+
+    def tab(side: Modality, target: str) -> str:
+        """Return the address of the item's page with the items that are near one of its codes."""
+        return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
+
+    return _page(
+        "item.html", who, status, item=found, source=source, small=small, tiny=small and cards.is_tiny(source),
+        badge=cards.badges(each.name for each in status.silos)[found.silo],
+        sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
+        targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS if by],
+        by=words[by] if by else "", message=message, **near,
+    )  # fmt: skip
 
 
 @router.get("/federation")
@@ -184,13 +211,6 @@ def error_page(status: int, message: str) -> HTMLResponse:
     return HTMLResponse(render("error.html", code=status, message=message), status)
 
 
-async def _found(service: Service, status: FederationStatus, form: SearchForm, name: str) -> Hits:
-    """Return the hits of one page, and one more if there is a next page."""
-    options = replace(form.options(status.bits), asker=name)
-    value = await _kept(service, form.picture) if form.picture else form.text
-    return await service.backend.search(SearchRequest.of(options, value))
-
-
 async def _kept(service: Service, name: str) -> Image.Image:
     if (kept := service.recent.get(name)) is None:
         raise NotFound(EXPIRED)
@@ -200,52 +220,6 @@ async def _kept(service: Service, name: str) -> Image.Image:
 def _page(template: str, who: str, status: FederationStatus, code: int = 200, **values: object) -> HTMLResponse:
     items = sum(map(cards.item_count, status.silos))
     return HTMLResponse(render(template, person=who, status=status, items=items, **values), code)
-
-
-def _search_page(
-    status: FederationStatus, form: SearchForm, hits: Hits | None, who: str, message: str, code: int
-) -> HTMLResponse:
-    asked = len(form.silos) or len(status.silos)
-    known = cards.badges(silo.name for silo in status.silos)
-    return _page(
-        "search.html", who, status, code, form=form, message=message,
-        summary=None if hits is None else summarized(hits, form, asked=asked),
-        cards=[] if hits is None else cards.hit_cards(hits, status), examples=cards.example_cards(status),
-        suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
-        silos=[(known[silo.name], silo) for silo in status.silos],
-        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status),
-        targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
-    )  # fmt: skip
-
-
-def _item_page(
-    status: FederationStatus,
-    found: Item,
-    form: SearchForm,
-    by: Modality | None,
-    hits: Hits | None,
-    who: str,
-    message: str,
-) -> HTMLResponse:
-    known = cards.badges(silo.name for silo in status.silos)
-    source, small = cards.picture_address(found, SIZES[-1])
-    words = {"image": "picture", "text": "text"}
-
-    def tab(side: Modality, target: str) -> str:
-        """Return the address of the item's page with the items that are near one of its codes."""
-        return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
-
-    return _page(
-        "item.html", who, status, item=found, badge=known[found.silo], source=source, small=small,
-        tiny=small and cards.is_tiny(source),
-        sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
-        targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS]
-        if by
-        else [],
-        cards=[] if hits is None else cards.hit_cards(hits, status),
-        summary=None if hits is None else summarized(hits, form, asked=len(status.silos)), by=words[by] if by else "",
-        message=message,
-    )  # fmt: skip
 
 
 def encoded(picture: Image.Image, pixels: int) -> tuple[bytes, str]:

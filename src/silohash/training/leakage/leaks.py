@@ -222,11 +222,8 @@ class Attacker:
             yield from _label_leak("updates of the last round", guessed, shares)
 
     def _membership(self, members: SiloData, inside: Values, outside: SiloData, beyond: Values) -> Estimate:
-        """Return how well scores separate members from other items with the same labels.
-
-        A silo's model fits items of its frequent labels better, whether or not it was trained on them. What labels explain
-        of the scores of the attacker's items is therefore subtracted from all scores.
-        """
+        """Return how well scores separate members from other items, without what their labels explain of the scores."""
+        # A silo's model fits items of its frequent labels better, whether or not it was trained on them.
         if members.labels is None or outside.labels is None:
             return area_under_curve(inside, beyond)
         known, wanted = (to_array(labels).astype(np.float64) for labels in (outside.labels, members.labels))
@@ -270,8 +267,7 @@ class Attacker:
         known, wanted = (np.concatenate(list(codes[name].values()), axis=1) for name in ("outside", "members"))
         if archive.labels is not None:
             guesses = ridge_predictions(known, _labels(archive.labels, outside), wanted)
-            areas = list(_areas_by_label(guesses, _labels(archive.labels, members)))
-            if areas:
+            if areas := list(_areas_by_label(guesses, _labels(archive.labels, members))):
                 yield leak("labels of an item", "its codes", mean_estimate(areas))
         for modality, featurizer in featurizers.items():
             if len(featurizer.shape) != 1:

@@ -82,7 +82,8 @@ class Site:
         Raises:
             UserError: If the run does not fit this silo, or a file is missing or damaged.
         """
-        folder = self._folder(run)
+        check_run_name(run)
+        folder = self.settings.state / run
         if task.kind == "describe":
             for name in (ANNOUNCED, PLAN):
                 (folder / name).unlink(missing_ok=True)
@@ -94,37 +95,26 @@ class Site:
             return SiloResult(task.silo, message)
         if task.kind == "prepare":
             write_bytes(folder / PLAN, task.broadcast.encode())
-            self._prepare(run, task)
+            self._prepare(run, folder, task)
             return SiloResult(task.silo, Message(kind="ready", sender=self.settings.silo, round=0))
         if run not in self.workers:
-            self._prepare(run, task)
+            self._prepare(run, folder, task)
         kept = KeptArrays(folder / "kept")
         if task.kind == "train":
             kept.remove_all_but(task.kept, task.best)
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
-            self._store_model(run, self.workers[run].chain.received(task), result.update)
+            store_own_run(
+                folder, self.workers[run].prepared, Plan.decode(read_message(folder / PLAN)).featurizers,
+                broadcast=self.workers[run].chain.received(task).broadcast, model=result.update,
+                notify=lambda text: print(text, file=sys.stderr),
+            )  # fmt: skip
             return SiloResult(task.silo, Message("deployed", self.settings.silo, task.broadcast.round))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
 
-    def _store_model(self, run: str, task: SiloTask, model: Message) -> None:
-        """Store the model that the silo deploys. It does not leave the silo."""
-        folder = self._folder(run)
-        featurizers = Plan.decode(read_message(folder / PLAN)).featurizers
-        store_own_run(
-            folder, self.workers[run].prepared, featurizers, broadcast=task.broadcast, model=model,
-            notify=lambda text: print(text, file=sys.stderr),
-        )  # fmt: skip
-
-    def _folder(self, run: str) -> Path:
-        check_run_name(run)
-        return self.settings.state / run
-
-    def _prepare(self, run: str, task: SiloTask) -> None:
-        folder = self._folder(run)
-        first, agreed = read_message(folder / ANNOUNCED), read_message(folder / PLAN)
-        plan = Plan.decode(agreed)
+    def _prepare(self, run: str, folder: Path, task: SiloTask) -> None:
+        first, plan = read_message(folder / ANNOUNCED), Plan.decode(read_message(folder / PLAN))
         announced = Announced.of(replace(task, broadcast=first), self.settings)
         prepared = plan.silo_inputs(archive_of(announced.resolved.config.data), announced.resolved, task.silo)
         if prepared.config.exchange.encryption is not None:
@@ -288,11 +278,6 @@ class KeptArrays:
         return self.folder / f"{round:08d}-{task}.safetensors"
 
 
-def main() -> None:
-    """Carry out the tasks on standard input until it is closed."""
-    serve(_prepare)
-
-
 def _prepare() -> Callable[[bytes], bytes]:
     """Read the file of the silo, and return the function that carries out a task."""
     site = Site(read_site_settings(Path(sys.argv[1])))
@@ -314,4 +299,4 @@ def _prepare() -> Callable[[bytes], bytes]:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TypeAlias
 
-import numpy as np
 from torch import nn
 from typing_extensions import override
 
@@ -26,7 +25,6 @@ from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.message import Message
 from silohash.run.events import PrivacyRecord
 from silohash.training.engines.port import Engine, Limits, SiloResult, SiloTask
-from silohash.training.privacy.budget import KEY
 
 CarryOut: TypeAlias = Callable[..., SiloResult]
 """A function that carries out a task at a silo."""
@@ -128,10 +126,6 @@ class Chain:
     def start(self, server: ServerState) -> ServerState:
         """Return the server's state before the first round."""
         return reduce(lambda server, link: link.start(server), self.links, server)
-
-    def secret(self, server: ServerState) -> np.ndarray | None:
-        """Return the server's secret if nobody else may predict which silos take part in a round."""
-        return server.private.get(KEY)
 
     def method(self, federated: FederatedMethod, engine: Engine, limits: Limits) -> FederatedMethod:
         """Return the federated method as the server can compute it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from typing_extensions import override
 
@@ -25,11 +24,6 @@ class Noise(Link):
     resolved: ResolvedConfig
     settings: PrivacyConfig
     items: Sequence[int]
-
-    @cached_property
-    def budget(self) -> Budget:
-        """What the accountant must know of the run."""
-        return Budget(self.resolved, self.settings, self.items)
 
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
@@ -55,4 +49,4 @@ class Noise(Link):
     @override
     def released(self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]) -> Released:
         """Count what the round has released."""
-        return self.budget.spent(before, asked=asked, used=used)
+        return Budget(self.resolved, self.settings, self.items).spent(before, asked=asked, used=used)

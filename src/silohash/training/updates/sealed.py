@@ -278,14 +278,12 @@ class Encryption(Link):
         return dict(Message.decode(content).extras)
 
     def _encrypted(self, result: SiloResult, server: ServerState) -> SiloResult:
-        """Return a result whose update only silos can read. The silo inspects it in place of the server.
-
-        Integer parameters are left out, because the server cannot compare them.
-        """
+        """Return a result whose update only silos can read, after inspecting it in place of the server."""
         update = result.update
         message = Message(kind=update.kind, sender=update.sender, round=update.round, counts=update.counts)
         if (reason := refusal(update, result.kept, server, self.federated)) is not None:
             return replace(result, update=replace(message, notes={REFUSED: reason}))
+        # The server cannot compare integer parameters, so they are left out.
         floats = {name: array for name, array in update.params.items() if np.issubdtype(array.dtype, np.floating)}
         weighted = {n: np.float64(update.weights.get(group_of(n), 0.0)) * array for n, array in floats.items()}
         sums = {f"{VALUES}/{name}": array for name, array in update.sums.items()}

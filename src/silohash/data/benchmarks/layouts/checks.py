@@ -4,8 +4,6 @@ A failed check raises a `UserError` that names the array by its argument ``where
 row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import combinations

@@ -5,8 +5,6 @@ share, and files whose rows are in another order than the others' are rejected u
 ``overlap = "accept"``, more than 1 % of the queries may occur in the database as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Lists of picture files with labels: text lists of papers on image hashing, and torchcmh's MATLAB lists with tags."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import partial

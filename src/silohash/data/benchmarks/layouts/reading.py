@@ -4,8 +4,6 @@ A reader's options are described where its `Layout` is made. The functions that 
 such value, or a file is missing or damaged; it names the file and, if there is one, the damaged line.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import string

@@ -1,7 +1,5 @@
 """Arrays of region features with captions, as papers on image-text matching distribute them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -194,7 +192,6 @@ def _read_captions(path: Path) -> list[str]:
 
 
 def _check_repeated_rows(path: Path, features: np.ndarray) -> None:
-    """Check that the first five and the last five rows of a file are equal."""
     for start in {0, len(features) - CAPTIONS_PER_PICTURE}:
         block = features[start : start + CAPTIONS_PER_PICTURE]
         if not (block == block[:1]).all():
@@ -205,7 +202,6 @@ def _check_repeated_rows(path: Path, features: np.ndarray) -> None:
 
 
 def _means(part: _Part) -> Features:
-    """Return the mean over each picture's regions, ``(pictures, width)`` float32."""
     features = part.features[:: part.step]
     means: npt.NDArray[np.float32] = np.empty((len(features), features.shape[2]), np.float32)
     for start in range(0, len(features), BLOCK_PICTURES):

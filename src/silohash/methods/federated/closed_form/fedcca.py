@@ -18,8 +18,6 @@ Q             `rotation`             further rotations of the hash outputs, ``(K
 ============  =====================  ==================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -58,7 +56,6 @@ CARD = MethodCard(
         "in the rounds of rotation: one matrix with a value per two bits, and number of items",
         "in the other rounds: parameters, number of items",
     ),
-    differs_from_paper=(),
 )
 
 PAIRS, ROTATION = "pairs", "rotation"
@@ -91,10 +88,6 @@ class FedCCA(FederatedMethod[FedCCAParams]):
     """Federated averaging that starts from canonical correlations between images and texts."""
 
     traits = Traits(min_modalities=2, reveals="second moments, which reveal")
-
-    def chosen_traits(self) -> Traits:
-        """Let the server learn the items only if the user allows it."""
-        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store the seed of the run, and check that the towers can hold the solution."""

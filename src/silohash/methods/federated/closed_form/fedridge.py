@@ -15,8 +15,6 @@ Z            `Projection`                        map from vectors to hash output
 ===========  ==================================  ===========================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -58,7 +56,6 @@ CARD = MethodCard(
         "cross-products of the vectors",
         "in the other rounds: parameters, number of items",
     ),
-    differs_from_paper=(),
 )
 
 
@@ -99,10 +96,6 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
 
     traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
 
-    def chosen_traits(self) -> Traits:
-        """Let the server learn the items only if the user allows it."""
-        return replace(self.traits, reveals_allowed=self.params.reveal_items)
-
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
 
@@ -133,7 +126,6 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
         return [] if self._solves(context.round, context.total_rounds) else phases
 
     def _solves(self, number: int, total: int) -> bool:
-        """Return whether the regression is solved in a round, given its index and the number of rounds."""
         if total == 1:
             return True
         first = number == 0 and self.params.solve != "last"

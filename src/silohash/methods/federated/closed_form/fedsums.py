@@ -14,8 +14,6 @@ S            `sum_statistics`                    their total
 ===========  ==================================  ===========================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -49,7 +47,6 @@ CARD = MethodCard(
     sends=(
         "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
     ),
-    differs_from_paper=(),
 )
 
 CLASSES, SOLUTION = "classes", "solution"
@@ -68,10 +65,6 @@ class FedSums(FederatedMethod[FedSumsParams]):
     """Rounds in which silos send sums and the server solves."""
 
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
-
-    def chosen_traits(self) -> Traits:
-        """Let the server learn the items only if the user allows it."""
-        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     @property
     def method(self) -> FromSums:

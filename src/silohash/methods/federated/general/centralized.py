@@ -4,8 +4,6 @@ Rounds and epochs are those of the federation. A round takes as many optimizer s
 ``parts``, as many as one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,7 +25,6 @@ CARD = MethodCard(
     link="",
     summary="Train one model on the pooled data of all silos, as a reference for federated methods.",
     sends=("all data",),
-    differs_from_paper=(),
 )
 
 

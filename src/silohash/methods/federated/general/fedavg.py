@@ -14,8 +14,6 @@ n_k         `FederatedMethod.weight`        weight of a silo
 Algorithm 1 is the training loop with the default hooks; its last line is `weighted_average`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from silohash.base.types import MethodCard

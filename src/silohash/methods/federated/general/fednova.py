@@ -15,8 +15,6 @@ mu           ``proximal_weight``                weight of the proximal term
 The update of the global model is `FedNova.aggregate`, with tau_eff as the weighted mean of the lengths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal

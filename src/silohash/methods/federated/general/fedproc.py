@@ -13,8 +13,6 @@ c_j         ``extras["prototypes/..."]``                common prototype of clas
 The weights of the total loss are `contrast_share`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F  # noqa: N812  torch's usual name

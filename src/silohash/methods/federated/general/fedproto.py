@@ -13,8 +13,6 @@ C_i^(j)      `silohash.methods.federated.prototypes`     a silo's mean of class 
 The term is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

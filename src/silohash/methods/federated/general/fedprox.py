@@ -12,8 +12,6 @@ w^t        ``context.payload.params``     global parameters
 The second term of equation (2) is `proximal`; `proximal_terms` applies it to the parameters of a model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar

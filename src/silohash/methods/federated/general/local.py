@@ -3,8 +3,6 @@
 Every silo trains its own model from the common initial parameters, on the same schedule as under federated averaging.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from silohash.base.types import MethodCard, Phase
@@ -22,7 +20,6 @@ CARD = MethodCard(
     link="",
     summary="Train one model per silo, from common initial parameters. Nothing is sent.",
     keeps=("its model",),
-    differs_from_paper=(),
 )
 
 

@@ -16,8 +16,6 @@ z_prev      ``context.previous_model``        representation by the silo's previ
 Equation (3) is `model_contrast`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -116,7 +114,6 @@ class MOON(FederatedMethod[MOONParams]):
         return summed_terms({"contrast": self.params.contrast_weight}, {"contrast": parts})
 
     def _model_in(self, context: SiloContext, slot: str) -> nn.Module:
-        """Return a frozen copy of the model that the silo keeps in a slot."""
         return frozen_copy(context.model, context.kept(slot))
 
     def update(self, context: SiloContext) -> Message:

@@ -15,8 +15,6 @@ p          ``layers``, `top_layers`          number of mixed layers
 The gradient step on W is `updated_mix`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev
@@ -166,7 +164,6 @@ class FedALA(FederatedMethod[FedALAParams]):
         return mix
 
     def _batches(self, context: SiloContext, *, first: bool, losses: list[float]) -> Iterator[Tensor]:
-        """Yield batches of rows in one pass; if the mixing is new, repeat until the losses are steady."""
         count = len(context.data)
         taken = max(1, round(self.params.mixing_share * count))
         start = int(torch.randint(count - taken + 1, (), generator=context.generator))

@@ -13,8 +13,6 @@ alpha        ``-local_mix``                  share of the own parameters at the 
 Equations (16) and (17) are `FedBiGNNs.weight`; (18) and (19) are `interpolated`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal

@@ -22,8 +22,6 @@ Equations (3) and (4) are `enhanced`, (5) and (6) are `cosine_gap`, (7) is `clas
 `silohash.methods.federated.class_memory`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

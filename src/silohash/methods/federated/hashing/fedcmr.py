@@ -18,8 +18,6 @@ gamma        ``residual``                    part of the previous update that is
 The weight of a silo is `FedCMR.weight`; the layer with the residual is installed by `FedCMR.begin_round`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -142,7 +140,6 @@ class FedCMR(FederatedMethod[FedCMRParams]):
         install(context.model, {**(own or context.initial), **shared})
 
     def _remember(self, context: SiloContext) -> None:
-        """Keep the shared layers and the loss as they are before the silo improves its own model."""
         state = context.model.state_dict()
         context.keep("end", {name: state[name] for name in context.payload.params})
         context.forget("loss")

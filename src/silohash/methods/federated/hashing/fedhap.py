@@ -21,8 +21,6 @@ The paper's L_tl^loc is the local method ``triplet``. Equations (2) and (3) are 
 `FedHAP.terms`; their printed form is `printed_adversarial_loss`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal

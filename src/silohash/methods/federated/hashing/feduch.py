@@ -22,8 +22,6 @@ own (`silohash.training.silo.with_separate_terms`). Equation (3) is `FederatedMe
 `distillation`, and (14) is `FedUCH.terms`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias

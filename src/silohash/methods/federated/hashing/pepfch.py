@@ -5,8 +5,6 @@ The mixing by hypernetworks, both losses with prototypes, and the table of symbo
 (`PEPFCHParams.learned`).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -19,8 +19,6 @@ The scale of both losses in the authors' code is `authors_scales`. The server se
 cannot be combined with secure aggregation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -277,7 +275,6 @@ class PLFedCMH(PrototypeMethod):
         return f"{HYPER}/{group}" if self.params.hypernetworks == "shared" else f"{HYPER}/{group}/{silo}"
 
     def _groups(self, params: Arrays) -> dict[str, dict[str, list[str]]]:
-        """Return the layers of each tower, restricted to floating-point parameters."""
         groups: dict[str, list[str]] = {}
         for name, array in params.items():
             if np.issubdtype(array.dtype, np.floating):

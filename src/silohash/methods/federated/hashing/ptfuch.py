@@ -24,8 +24,6 @@ A round has a phase for the private model, whose terms are `PTFUCH._private_term
 terms are `PTFUCH._shared_terms`. Between them, the silo computes P_k.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

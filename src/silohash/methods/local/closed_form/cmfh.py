@@ -20,8 +20,6 @@ gamma       ``ridge``                   weight of the squared norms of all matri
 vectors of an item, so the alternation needs their joint second moments only, and the latent vectors are never formed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -20,8 +20,6 @@ earlier bit X^T sgn(X w_x) and Y^T sgn(Y w_y), which the sequential method subtr
 generalized eigenvalue problem of `orth` for all bits, and that of `seq` for the next bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

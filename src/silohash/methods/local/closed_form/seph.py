@@ -21,8 +21,6 @@ of the (n, n) pairs, codes are learned for a sample of at most some thousand ite
 pair once, so that most intermediate results stay in the cache of the processor.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

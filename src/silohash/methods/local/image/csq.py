@@ -18,8 +18,6 @@ The objective is `central_similarity` + lambda * `gaps`. The hash centers are th
 ``methods/local/class_codes.py``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 
@@ -28,8 +26,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, federation_of, labels_of, signs
+from silohash.base.types import MethodCard, Modality, Terms
+from silohash.methods.local.base import MethodParams, SiloData, SiloState, TowerMethod, federation_of, signs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.losses import mean_where
 from silohash.methods.traits import Traits
@@ -98,7 +96,7 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - math.log(2.0)
 
 
-class CSQ(LocalMethod[CSQParams]):
+class CSQ(TowerMethod[CSQParams]):
     """Central similarity quantization, for each modality separately, with the same centers."""
 
     presets: ClassVar = {
@@ -107,7 +105,6 @@ class CSQ(LocalMethod[CSQParams]):
         "authors_code": {"quantization_weight": 0.05},
     }
     traits = Traits(needs_labels=True, record_terms=True)
-    by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the hash centers, and the code that decides ties."""
@@ -119,13 +116,8 @@ class CSQ(LocalMethod[CSQParams]):
         }  # fmt: skip
         state.buffers = {n: torch.tensor(code, dtype=counts.dtype, device=counts.device) for n, code in fixed.items()}
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
         """Return the central similarity and quantization terms of one network, over items with a label."""
-        (modality,) = step.modalities
-        present = batch.rows_with(modality)
-        codes, labels = outputs.code[modality][present], labels_of(batch)[present]
-        if not len(codes):
-            return {}
         labeled = labels.sum(1) > 0
         targets = item_centers(labels, state.buffers["centers"], state.buffers["ties"])
         return {

@@ -17,8 +17,6 @@ lambda     ``quantization_weight``  weight of the quantization loss
 The objective is `cauchy_loss`, weighted by `weights`, + lambda * `cauchy_quantization`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 
@@ -27,10 +25,9 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
+from silohash.base.types import MethodCard, Modality, Terms
+from silohash.methods.local.base import MethodParams, SiloData, SiloState, TowerMethod, labels_of
 from silohash.methods.local.losses import cosines, mean_of_pairs, mean_similarity, pair_weights, similarity
-from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="dch",
@@ -126,7 +123,7 @@ def weights(similar: Tensor, share: float, kind: Weighting) -> Tensor:
     return both if kind == "both" else torch.where(similar > 0, both, 1.0)
 
 
-class DCH(LocalMethod[DCHParams]):
+class DCH(TowerMethod[DCHParams]):
     """Deep Cauchy hashing, for each modality separately."""
 
     presets: ClassVar = {
@@ -140,20 +137,13 @@ class DCH(LocalMethod[DCHParams]):
             "quantization_weight": 0.0,
         },
     }
-    traits = Traits(needs_labels=True)
-    by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs."""
         state.buffers = {"share": mean_similarity(labels_of(data), graded=False)}
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
         """Return the Cauchy and quantization terms of one network. Source: the objective."""
-        (modality,) = step.modalities
-        present = batch.rows_with(modality)
-        codes, labels = outputs.code[modality][present], labels_of(batch)[present]
-        if not len(codes):
-            return {}
         params, scale = self.params, self.params.radius * codes.shape[1]
         similar = similarity(labels, labels, graded=False)
         losses = cauchy_loss(distances(codes, codes, params.distance), similar, scale)

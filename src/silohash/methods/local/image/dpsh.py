@@ -17,14 +17,13 @@ eta        ``quantization_weight``  weight of the quantization loss
 The paper's objective is `pair_likelihood` + eta * `quantization`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field
+from torch import Tensor
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import SiloState, signs
+from silohash.base.types import MethodCard, Modality, Terms
+from silohash.methods.local.base import SiloState, TowerMethod, signs
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
 
@@ -65,7 +64,7 @@ class DPSHParams(StoredPairsParams):
     size."""
 
 
-class DPSH(StoredPairs[DPSHParams]):
+class DPSH(StoredPairs[DPSHParams], TowerMethod[DPSHParams]):
     """Deep pairwise-supervised hashing, for each modality separately."""
 
     presets: ClassVar = {
@@ -74,15 +73,9 @@ class DPSH(StoredPairs[DPSHParams]):
     }
     remedy = "Raise the learning rate, or use the preset recommended."
     relaxation = "identity"
-    by_tower = True
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
         """Return the likelihood and quantization terms of one network. Source: the objective."""
-        (modality,) = step.modalities
-        present = batch.rows_with(modality)
-        codes, rows = outputs.code[modality][present], batch.row[present]
-        if not len(rows):
-            return {}
         anchors = state.buffers["anchors"]
         anchors = anchors[state.buffers[f"has_{modality}"][anchors]]
         stored = state.buffers[modality][anchors]

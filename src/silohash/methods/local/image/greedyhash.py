@@ -16,8 +16,6 @@ p          3                        exponent of the penalty
 The paper's objective is `target_entropy` of softmax(B W^T) + alpha * `cubic_gap`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

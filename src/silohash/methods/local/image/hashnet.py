@@ -18,18 +18,15 @@ The objective is `pair_likelihood` with the weights of `pair_weights`, and the c
 `HashNetMethod`, because `silohash.models.towers.HashNet` is the network of all local methods.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
+from silohash.base.types import MethodCard, Modality, Terms
+from silohash.methods.local.base import MethodParams, SiloData, SiloState, TowerMethod, labels_of
 from silohash.methods.local.losses import mean_of_pairs, mean_similarity, pair_likelihood, pair_weights, similarity
-from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="hashnet",
@@ -78,27 +75,20 @@ def sharpness(epochs: int, *, growth: float, stage: int) -> float:
     return float((1.0 + growth * (epochs - epochs % stage)) ** 0.5)
 
 
-class HashNetMethod(LocalMethod[HashNetParams]):
+class HashNetMethod(TowerMethod[HashNetParams]):
     """Hashing by continuation, for each modality separately."""
 
     presets: ClassVar = {"recommended": {}, "paper": {"stage_epochs": 5}}
-    traits = Traits(needs_labels=True)
     relaxation = "identity"
-    by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs."""
         state.buffers = {"share": mean_similarity(labels_of(data), graded=False)}
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
         """Return the likelihood of the pairs of one network. Source: the objective."""
-        (modality,) = step.modalities
-        present = batch.rows_with(modality)
-        values, labels = outputs.code[modality][present], labels_of(batch)[present]
-        if not len(values):
-            return {}
         params = self.params
-        codes = torch.tanh(sharpness(state.epochs, growth=params.growth, stage=params.stage_epochs) * values)
+        codes = torch.tanh(sharpness(state.epochs, growth=params.growth, stage=params.stage_epochs) * codes)
         similar = similarity(labels, labels, graded=False)
         likelihood = pair_likelihood(codes, codes, similar, scale=params.scale / codes.shape[1])
         if params.class_balance:

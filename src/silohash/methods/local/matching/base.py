@@ -1,7 +1,5 @@
 """What methods that learn to score an image against a text have in common: parameters, hooks and losses."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar

@@ -24,8 +24,6 @@ Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphM
 W words, I images, R regions, P blocks and K kernels. Masks ``(T, W)`` and ``(I, R)`` are False for padding.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal, TypeAlias
 

@@ -12,8 +12,6 @@ alpha       ``joint_weight``            weight of their cosine
 ==========  ==========================  ==============================================================
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

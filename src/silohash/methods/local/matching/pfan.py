@@ -15,8 +15,6 @@ p           `PlacedRegions.places`        vector of a region's place
 The score is that of `silohash.methods.local.matching.scan.SCANNet` with mean pooling.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field

@@ -12,8 +12,6 @@ a(e)        `angular_weight`            its weight in epoch e
 ==========  ==========================  ==============================================================
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

@@ -15,8 +15,6 @@ alpha      ``margin``                   margin of the hinge loss
 Equations (1) to (9) are `SCANNet.score`, and (14) is `silohash.methods.local.matching.base.max_violation`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, TypeAlias
 
 import torch

@@ -14,8 +14,6 @@ rho         ``relation_weight``             weight of the relations in the score
 ==========  ==============================  ==============================================================
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -15,8 +15,6 @@ lambda      ``inverse_temperature``         factor in the softmax of the attenti
 `Reasoning` is the paper's section on similarity graph reasoning, and `Filtration` that on similarity attention filtration.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal

@@ -14,8 +14,6 @@ lambda          ``inverse_temperature``     factor in the softmax of the attenti
 ==============  ==========================  ==============================================================
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Literal
 

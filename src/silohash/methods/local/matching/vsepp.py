@@ -14,8 +14,6 @@ alpha       ``margin``                  margin of the hinge loss
 Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard

@@ -13,8 +13,6 @@ L_G         `caption_loss`              negative log-likelihood of the words
 ==========  ==========================  ==============================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

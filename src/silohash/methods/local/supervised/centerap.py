@@ -24,8 +24,6 @@ the histogram as in He et al., "Hashing as Tie-Aware Learning to Rank", CVPR 201
 Learning via Logit Adjustment", ICLR 2021, applied per silo.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -53,7 +51,6 @@ CARD = MethodCard(
     summary="Classify codes by fixed class codes, and maximize the tie-aware average precision of each batch.",
     supervised=True,
     sends=("before the first round: number of items, of items per label, and of items with several labels",),
-    differs_from_paper=(),
 )
 
 BINS = 17

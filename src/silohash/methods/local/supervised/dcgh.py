@@ -17,8 +17,6 @@ The class-guided loss is DSPH's with a margin of 0, plus `related_pairs` for eac
 is `proxy_variance`, for each modality.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -20,8 +20,6 @@ The similarity loss is `pulls` + `pushes` of d^2 and s ``(B, N)`` for each pair 
 `indecision`. The arg max of a bit's units is the sign of the relaxed code, so encoding needs no other rule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal

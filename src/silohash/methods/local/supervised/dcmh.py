@@ -19,8 +19,6 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 `pair_contrast` is an optional addition that is not in the paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,8 +28,16 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, store_all
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import (
+    LocalMethod,
+    MethodParams,
+    SiloData,
+    SiloState,
+    TowerMethod,
+    labels_of,
+    store_all,
+)
 from silohash.methods.local.losses import (
     balance,
     mean_similarity,
@@ -113,7 +119,7 @@ class DCMHParams(StoredPairsParams):
 class StoredPairs(LocalMethod[StoredParams]):
     """A base of methods that compare a batch with the stored outputs of other items by shared labels.
 
-    A subclass calls `likelihood` in `terms`, and states in `remedy` what the user can do if the codes collapse.
+    A subclass calls `likelihood` in its terms, and states in `remedy` what the user can do if the codes collapse.
     """
 
     traits = Traits(needs_labels=True)
@@ -165,7 +171,7 @@ class StoredPairs(LocalMethod[StoredParams]):
         ]
 
 
-class DCMH(StoredPairs[DCMHParams]):
+class DCMH(StoredPairs[DCMHParams], TowerMethod[DCMHParams]):
     """Deep cross-modal hashing, for one or two modalities.
 
     With one modality, the network is compared with its own stored outputs.
@@ -181,20 +187,14 @@ class DCMH(StoredPairs[DCMHParams]):
     }  # fmt: skip
     remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
     relaxation = "identity"
-    by_tower = True
 
     def __init__(self, params: DCMHParams) -> None:
         self.params = params
         rules = EpochRules(fresh_optimizers=params.fresh_optimizers, independent_batches=params.independent_batches)
         self.traits = replace(self.traits, epochs=rules)
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
         """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
-        (modality,) = step.modalities
-        present = batch.rows_with(modality)
-        codes, rows = outputs.code[modality][present], batch.row[present]
-        if not len(rows):
-            return {}
         anchors = state.buffers["anchors"]
         stored = partner_outputs(state, modality, anchors)
         likelihood = self.likelihood(codes, stored, rows, anchors, state)

@@ -26,8 +26,6 @@ Equation (6) is the sum. Its gradients are equations (7) to (10), and the update
 `AUXILIARY`, and their term are not in the paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias

@@ -21,8 +21,6 @@ beta       ``pair_weight``            weight of J3
 The symbols are those of the authors' code, whose objective is J1 + alpha J2 + beta J3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -175,7 +173,6 @@ class DSCMR(LocalMethod[DSCMRParams]):
         return terms
 
     def _likelihood(self, outputs: Outputs, labels: Tensor, held: Mapping[Modality, Tensor]) -> Tensor:
-        """Return the sum of the mean likelihoods within each modality and between the two."""
         values = {m: outputs.extra[f"{m}/{COMMON}"][rows] for m, rows in held.items()}
         if self.params.centered:
             values = {m: common - common.mean(0) for m, common in values.items()}

@@ -17,8 +17,6 @@ The proxy loss is `attraction` + `repulsion` of g and labels ``(B, C)``, for eac
 `unrelated_pairs` of the cosines of codes ``(B, N)``, for each pair of modalities.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cache

@@ -17,8 +17,6 @@ e          ``offset``                                           keeps the ratio 
 The method is known from its authors' public code. The symbols and the losses in `MESDCH.terms` are those of the code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 

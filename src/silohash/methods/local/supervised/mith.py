@@ -25,8 +25,6 @@ The names and symbols are those of the authors' code. The terms are `pair_likeli
 `quantization`, `alignment` and `distillation`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

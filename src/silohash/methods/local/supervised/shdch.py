@@ -22,8 +22,6 @@ The objective is `objective`. Its terms with F or G are `class_residual` and `qu
 update of Y1 and Y2 is `updated_codes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -34,13 +32,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, ReadArrays, Step, Terms
+from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.base import (
-    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
-    labels_of,
+    TowerMethod,
     outputs_of,
     store_all,
     unadapted,
@@ -48,7 +45,6 @@ from silohash.methods.local.base import (
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_outputs import joint_codes, store_batch
-from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -239,12 +235,10 @@ NO_HIERARCHY = (
 """Remark on a run without a coarser level of labels."""
 
 
-class SHDCH(LocalMethod[SHDCHParams]):
+class SHDCH(TowerMethod[SHDCHParams]):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
     presets: ClassVar = {"recommended": {}, "paper": PAPER, "authors_code": {**PAPER, "sweeps": 1}}
-    traits = Traits(needs_labels=True)
-    by_tower = True
 
     def __init__(self, params: SHDCHParams) -> None:
         self.params = params
@@ -262,13 +256,8 @@ class SHDCH(LocalMethod[SHDCHParams]):
         store_all(model, data, state)
         self.end_epoch(model, data, state)
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
         """Return the terms of both levels and the quantization term of one network."""
-        (modality,) = step.modalities
-        held = batch.rows_with(modality)
-        codes, rows, labels = outputs.code[modality][held], batch.row[held], labels_of(batch)[held]
-        if not len(rows):
-            return {}
         drift = quantization(codes, state.buffers["code"][rows])
         labeled = (labels > 0).any(1)
         coarse, classes = state.buffers["coarse_labels"][rows][labeled], state.buffers[COARSE]

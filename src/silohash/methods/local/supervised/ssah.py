@@ -24,8 +24,6 @@ beta            ``label_weight``                                    weight of th
 The losses of the three networks are `SSAH.terms`. The adversarial losses are `judge_loss` and `deception_loss`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal

@@ -13,8 +13,6 @@ d           `pairwise_distances`        distance between relaxed codes
 Equation (2) of FedHAP is `triplet_loss`. The quantization loss is its equation (7).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The similarity of two items is a weighted mean of the cosines of their inputs ov
 loss, an item that lacks a modality has the code of its other one in its place.
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from abc import ABC, abstractmethod

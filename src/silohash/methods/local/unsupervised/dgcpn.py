@@ -25,8 +25,6 @@ lambda_2        ``consistency_weight``      weight of L_i
 `losses` returns L_c, L_g and L_i. The loss is L_c + lambda_1 L_g + lambda_2 L_i.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar

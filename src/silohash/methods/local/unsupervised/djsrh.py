@@ -23,8 +23,6 @@ lambda_2    ``within_weight``            weight of the loss within texts
 each with weight lambda.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -115,7 +113,6 @@ class DJSRH(AnnealedMethod):
         }
 
     def _target(self, batch: PairBatch) -> Similarity:
-        """Return the affinity of a batch's items, ``(B, B)``."""
         inputs = inputs_of(batch)
         cosines, known = affinity(inputs, inputs, self.params.text_weight)
         similarity = 2.0 * cosines - 1.0

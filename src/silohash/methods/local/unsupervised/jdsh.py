@@ -25,8 +25,6 @@ mu               ``scale``                     factor on S
 and within each with weight 0.1, and the distance of the mean cosine of the two codes of an item from 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
@@ -213,7 +211,6 @@ class JDSH(AnnealedMethod):
         }
 
     def _target(self, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Similarity:
-        """Return the similarity that the codes of a batch reproduce, ``(B, B)``."""
         values, known = joint_similarity(inputs_of(batch), self.weights)
         fit = Distribution(*(buffers[name] for name in Distribution._fields))
         params = self.params

@@ -23,8 +23,6 @@ beta          ``contrast_weight``       weight of the contrast; that of the rank
 L_c is `memory_contrast`, L_r is `ranking_loss` of M and of its transpose, and the update of the memory is `moved_memory`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

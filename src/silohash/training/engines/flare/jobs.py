@@ -252,16 +252,14 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
             with suppress(Exception):
                 opened.abort_job(job)
                 if isinstance(error, JobLost):
-                    _wait_for_end(opened, job)
+                    until = time.monotonic() + END_SECONDS
+                    while time.monotonic() < until:
+                        if str(opened.get_job_meta(job).get("status", "")).startswith(FINISHED):
+                            break
+                        time.sleep(POLL_SECONDS)
             raise
         fetched = Path(opened.download_job_result(job, str(beside / "result")))
         shutil.copytree(next(fetched.rglob(RESULT)), folder, dirs_exist_ok=True)
-
-
-def _wait_for_end(opened: Session, job: str) -> None:
-    until = time.monotonic() + END_SECONDS
-    while time.monotonic() < until and not str(opened.get_job_meta(job).get("status", "")).startswith(FINISHED):
-        time.sleep(POLL_SECONDS)
 
 
 @dataclass
