@@ -350,15 +350,19 @@ def build(
 
 def card(archive: Named, protocol: Protocol = None) -> None:
     """Print the source, the license and the protocols of an archive."""
+    from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import benchmark
+    from silohash.data.build.archive import BuiltSet
     from silohash.data.catalogue import named_or_folder
 
     if dataset := benchmark(archive):
         _print_dataset_card(dataset, protocol)
         return
     _refuse(archive, protocol=protocol)
-    found = named_or_folder(archive).card
-    facts = {"source": found.source, "license": found.license, "protocol": found.protocol, "digest": found.digest}
+    opener = ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
+    found = opener.card() if isinstance(opener, BuiltSet) else named_or_folder(archive).card
+    facts = {"source": found.source, "license": found.license, "protocol": found.protocol}
+    facts |= {"digest": found.digest} if found.digest else {}
     for name, value in {"name": found.name, **facts, **found.notes}.items():
         print_result(visible(f"{name}: {value}"))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from silohash.base.errors import MissingFile
-from silohash.data.archive import Archive
+from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.benchmarks.dataset import folder_of
 from silohash.data.catalogue import check_option
 from silohash.data.formats.folder import read_folder
@@ -51,6 +51,10 @@ class BuiltSet:
         """
         check_option(f"{self.name}: protocol", name, self.protocols)
 
+    def card(self, protocol: str = DEFAULT) -> ArchiveCard:
+        """Return what is known of the set before it is built."""
+        return ArchiveCard(self.name, self.source, self.license, f"{self.name}/{protocol}", notes=self.notes)
+
     def __call__(self, *, root: str = "", protocol: str = DEFAULT) -> Archive:
         """Open the archive in ``root``, by default ``$SILOHASH_DATA/<name>``, or else ``./data/<name>``.
 
@@ -58,7 +62,7 @@ class BuiltSet:
             UserError: If the protocol is unknown, or the folder is missing or damaged.
         """
         self.protocol(protocol)
-        found = read_folder(self.folder(root), search_training=protocol != UNSEEN)
-        notes = {**self.notes, **found.card.notes}
-        card = replace(found.card, name=self.name, source=self.source, license=self.license, notes=notes)
-        return replace(found, card=replace(card, protocol=f"{self.name}/{protocol}"))
+        found, known = read_folder(self.folder(root), search_training=protocol != UNSEEN), self.card(protocol)
+        was = found.card
+        card = replace(known, digest=was.digest, skipped=was.skipped, warnings=was.warnings)
+        return replace(found, card=replace(card, notes={**known.notes, **was.notes}))
