@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ Target: TypeAlias = Literal["item", "image", "text"]
 """What a search finds: pictures, texts, or items by the nearer of their two codes."""
 
 Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t", "i2item", "t2item", "i2unified", "t2unified"]
-Evaluation: TypeAlias = Literal["GG", "GL", "PL", "PG", "XS"]
+Evaluation: TypeAlias = Literal["GG", "GL", "GF", "GA", "PL", "PF", "PA", "PG", "XS"]
 
 ValidationBy: TypeAlias = Literal["labels", "pairs"]
 """What makes an item a right answer to a held-back query: a shared label, or being its partner in a pair."""
@@ -35,7 +35,7 @@ TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item", "i2un
 PAIR_TASKS: tuple[Task, Task] = ("i2t", "t2i")
 """The tasks in which a query has a partner of the other modality."""
 
-EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
+EVALUATIONS: tuple[Evaluation, ...] = get_args(Evaluation)
 
 WITH_LABELS = " and the true labels"
 """End of `ResultRow.database_code` if database items were encoded with their true labels."""

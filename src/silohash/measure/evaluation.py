@@ -5,13 +5,17 @@ name      model                       queries            database
 ========  ==========================  =================  ====================================================
 ``GG``    global                      of all silos       of all silos
 ``GL``    global                      of a silo          of the same silo; mean over silos
+``GF``    global                      of a silo          of all other silos; mean over silos
+``GA``    global                      of a silo          of all silos; mean over silos
 ``PL``    personal                    of a silo          of the same silo; mean over silos
+``PF``    personal                    of a silo          of all other silos; mean over silos
+``PA``    personal                    of a silo          of all silos; mean over silos
 ``PG``    personal                    of all silos       of all silos; mean over silos
 ``XS``    queries: one silo's model,  of all silos       each silo's items, merged into one ranking; mean over
           items: their silo's model                      the querying silos
 ========  ==========================  =================  ====================================================
 
-GG and GL require a method with a global model, PL and PG a method with personal models. If all silos deploy the global
+Names with G require a method with a global model, those with P a method with personal models. If all silos deploy the global
 model, XS equals GG and measures a search across silos. With personal models, XS measures how well each silo's model
 understands the codes of the others. (An actual search encodes the query with each silo's own model and merges by rank.)
 Scores by different models cannot be compared, so personal models that score pairs have no XS.
@@ -85,8 +89,10 @@ if TYPE_CHECKING:
 SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which all models are evaluated on the same queries."""
 
-OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "XS")
-OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
+OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "GF", "GA", "XS")
+OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PF", "PA", "PG", "XS")
+OF_OWN_ITEMS: tuple[Evaluation, ...] = ("GL", "PL")
+OF_OTHERS_ITEMS: tuple[Evaluation, ...] = ("GF", "PF")
 
 ONE_VIEW, NEARER_VIEW, BOTH_VIEWS = "one view", "the nearer of both views", "both views"
 """Across modalities, items are encoded from the searched modality alone, because a code of both modalities would contain the
@@ -327,7 +333,7 @@ class Evaluator:
         if evaluation in SAME_QUERIES:
             yield from self._parts_per_model(rule, evaluation, task)
         else:
-            yield from self._parts_per_silo(rule, task)
+            yield from self._parts_per_silo(rule, evaluation, task)
 
     def _parts_per_model(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yield one part per model, with the queries and items of all silos."""
@@ -344,15 +350,20 @@ class Evaluator:
             codes = self.database_codes.of_model(task, name, database) if stored is None else stored
             yield Part(self.codes.words(name, query_modality(task), queries, "query"), codes, relevance)
 
-    def _parts_per_silo(self, rule: Rule, task: Task) -> Iterator[Part]:
-        """Yield one part per silo that has both queries and items, with only its own."""
+    def _parts_per_silo(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+        """Yield one part per silo with its own queries, if there are any, and items for them to search."""
         for number, silo in enumerate(self.run.partition.silos):
-            queries, database = self.asked(rule, task, number), self.searched(rule, task, number)
+            name, own = self.run.model.deployed_by(silo.name), self.searched(rule, task, number)
+            queries, database = self.asked(rule, task, number), own
+            if evaluation not in OF_OWN_ITEMS:
+                database = np.setdiff1d(self.searched(rule, task), own if evaluation in OF_OTHERS_ITEMS else own[:0])
             if len(queries) and len(database) and self.scores is not None:
-                yield self._scored(rule, task, self.run.model.deployed_by(silo.name), queries, database)
+                yield self._scored(rule, task, name, queries, database)
             elif len(queries) and len(database):
-                words = self.codes.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
-                codes = self.database_codes.of_silo(task, number, database)
+                words = self.codes.words(name, query_modality(task), queries, "query")
+                encoded = self.database_codes
+                of_own = database is own
+                codes = encoded.of_silo(task, number, database) if of_own else encoded.of_model(task, name, database)
                 yield Part(words, codes, rule.relevance(task, queries, database))
 
     def _scored(self, rule: Rule, task: Task, name: str, queries: Rows, database: Rows) -> Part:

@@ -29,7 +29,11 @@ from silohash.report.style import SERIES
 EVALUATION_WORDS: Mapping[str, str] = {
     "GG": "global model, all silos' data",
     "GL": "global model, each silo's own data",
+    "GF": "global model, each silo's own queries, items of the other silos",
+    "GA": "global model, each silo's own queries, items of all silos",
     "PL": "each silo's personal model, its own data",
+    "PF": "each silo's personal model, its own queries, items of the other silos",
+    "PA": "each silo's personal model, its own queries, items of all silos",
     "PG": "each silo's personal model, all silos' data",
     "XS": "query from one silo, results from all silos",
 }

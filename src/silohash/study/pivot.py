@@ -32,7 +32,9 @@ Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 Rank: TypeAlias = Literal["best", "second", ""]
 
-GROUPS: tuple[tuple[Evaluation, ...], ...] = (("GG", "PG"), ("GL", "PL"), ("XS",))
+GROUPS: tuple[tuple[Evaluation, ...], ...] = (
+    ("GG", "PG"), ("GL", "PL"), ("GF", "PF"), ("GA", "PA"), ("XS",),
+)  # fmt: skip
 """Evaluations that share a column. A method has either a global model or personal models, and gives one of the two."""
 
 METHOD_AXIS = "method"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silohash.base.errors import LabelsNeeded, NotARun, NothingUsable, UnknownName, WrongValue
-from silohash.base.types import database_modalities, query_modality
+from silohash.base.types import EVALUATIONS, database_modalities, query_modality
 from silohash.data.partitions.base import SiloRows
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
 from silohash.features.vectors import vectors
@@ -208,6 +208,24 @@ def test_gl_of_a_shared_model(shared: Run) -> None:
     assert value(shared, "GL", "i2t") == pytest.approx(np.mean(scores), abs=1e-9)
 
 
+@pytest.mark.parametrize(("name", "kinds"), [("shared", ("GF", "GA")), ("alone", ("PF", "PA"))])
+def test_own_queries_search_the_items_of_others_and_of_all(request, name: str, kinds) -> None:
+    run = request.getfixturevalue(name)
+    every = run.archive.split("database")
+    scores = []
+    for silo in run.partition.silos:
+        queries, own = silo.split(run.archive, "query"), silo.split(run.archive, "database")
+        model = "global" if name == "shared" else silo.name
+        asking, asked = signs(run, model, "text", queries), signs(run, model, "image", every)
+        others = ~np.isin(every, own)
+        assert others.any()
+        assert not others.all()
+        places = (others, np.ones(len(every), bool))
+        scores.append([mean_precision(run, queries, every[which], asking, asked[which]) for which in places])
+    found = [value(run, kind, "t2i") for kind in kinds]
+    assert found == pytest.approx(np.mean(scores, axis=0).tolist(), abs=1e-9)
+
+
 def test_pg_pl_and_xs_of_models_of_their_own(alone: Run) -> None:
     archive, silos = alone.archive, alone.partition.silos
     queries, items = archive.split("query"), archive.split("database")
@@ -230,9 +248,10 @@ def test_pg_pl_and_xs_of_models_of_their_own(alone: Run) -> None:
 
 
 def test_figures_that_a_method_cannot_give_are_left_out(shared: Run, alone: Run) -> None:
-    everything = ["GG", "GL", "PL", "PG", "XS"]
-    assert {row.evaluation for row in evaluate_run(shared, evaluations=everything).rows} == {"GG", "GL", "XS"}
-    assert {row.evaluation for row in evaluate_run(alone, evaluations=everything).rows} == {"PL", "PG", "XS"}
+    of_shared = {row.evaluation for row in evaluate_run(shared, evaluations=EVALUATIONS).rows}
+    of_alone = {row.evaluation for row in evaluate_run(alone, evaluations=EVALUATIONS).rows}
+    assert of_shared == {"GG", "GL", "GF", "GA", "XS"}
+    assert of_alone == {"PL", "PG", "PF", "PA", "XS"}
 
 
 def test_ignored_labels_make_nothing_relevant(shared: Run) -> None:
