@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from silohash.base.cache import cache_folder
 from silohash.base.files import read_json
 from silohash.data.build.icons.builder import FACTS, LOCK, SPLIT, TABLES, build_icons, labeled_icons
 from silohash.data.build.icons.concepts import Labels, subject_of
-from silohash.data.build.icons.drawing import SIZE, Pixels, draw_all
-from silohash.data.build.icons.libraries import COLORED, LIBRARIES, Icon
+from silohash.data.build.icons.drawing import SIZE, draw
+from silohash.data.build.icons.libraries import COLORED, Icon
 from silohash.data.build.packages import Pin, verified
 
 QUERY_BELOW, DATABASE_BELOW = 0.1, 0.3
@@ -105,7 +104,7 @@ def add_queries(part: dict[str, str], groups: Sequence[Sequence[str]], labels: L
                 part.update(dict.fromkeys(group, "query"))
 
 
-def ink_of(picture: Pixels) -> Ink:
+def ink_of(picture: npt.NDArray[np.uint8]) -> Ink:
     """Returns the ink of a picture at a quarter of its area as a vector of length 1, (1024,); zeros if it is blank."""
     small = Image.fromarray(picture).convert("L").reduce(SIZE // COMPARED_SIZE)
     ink = WHITE - np.asarray(small, np.float32).reshape(-1)
@@ -125,10 +124,7 @@ def near_pairs(ink: Ink, least: float, others: Ink | None = None) -> Iterator[tu
 def store_split(packages: Path, tables: Path = TABLES) -> None:
     """Writes the split and the expected numbers of a build."""
     icons, labels = labeled_icons(verified(read_json(tables / LOCK, list[Pin]), packages), tables)
-    drawn: list[Pixels] = []
-    for silo in LIBRARIES:
-        if some := [icon for icon in icons if icon.silo == silo]:
-            drawn += list(draw_all(some, cache_folder() / "build/drawings", color=silo in COLORED, said=print))
+    drawn = [draw(icon.svg, color=icon.silo in COLORED) for icon in icons]
     part = split(icons, labels, np.stack([ink_of(picture) for picture in drawn]))
     lines = "".join(f"{icon.key},{part[icon.key]}\n" for icon in icons)
     (tables / SPLIT).write_bytes(gzip.compress(lines.encode(), mtime=0))

@@ -309,29 +309,16 @@ def import_(
 
 def build(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set: icons.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder to write. Default: $SILOHASH_DATA/NAME if it exists, or ./data/NAME."
-        ),
-    ] = None,
-    packages: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", metavar="FOLDER", help="Folder of the packages, as npm pack names them. No network is used."
-        ),
-    ] = None,
-    registry: Annotated[
-        str, typer.Option(metavar="URL", help="Address of the npm registry. Default: the one that npm is set up for.")
-    ] = "",
-    cap: Annotated[
-        int, typer.Option(metavar="N", help="Largest number of items per silo, for a small set; 0 for all.")
-    ] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write. Default: ./data/NAME.")] = None,
+    packages: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the packages.")] = None,
+    registry: Annotated[str, typer.Option(metavar="URL", help="npm registry. Default: that of your npm.")] = "",
+    cap: Annotated[int, typer.Option(metavar="N", help="Largest number of items per silo; 0 for all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
 
-    Downloads and drawings are kept in the cache folder, so an interrupted build continues, and another one needs no network.
+    The packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the
+    cache folder, so an interrupted download continues, and another build needs no network.
     """
     from silohash.base.arrays import whole
     from silohash.data.benchmarks.dataset import folder_of
@@ -360,7 +347,7 @@ def card(archive: Named, protocol: Protocol = None) -> None:
         return
     _refuse(archive, protocol=protocol)
     opener = ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
-    found = opener.card() if isinstance(opener, BuiltSet) else named_or_folder(archive).card
+    found = opener.protocol() if isinstance(opener, BuiltSet) else named_or_folder(archive).card
     facts = {"source": found.source, "license": found.license, "protocol": found.protocol}
     facts |= {"digest": found.digest} if found.digest else {}
     for name, value in {"name": found.name, **facts, **found.notes}.items():

@@ -43,17 +43,14 @@ class BuiltSet:
             )
         return folder
 
-    def protocol(self, name: str) -> None:
-        """Check the name of a protocol.
+    def protocol(self, name: str = DEFAULT) -> ArchiveCard:
+        """Return what is known of the set under a protocol before it is built.
 
         Raises:
             UserError: If there is no such protocol.
         """
         check_option(f"{self.name}: protocol", name, self.protocols)
-
-    def card(self, protocol: str = DEFAULT) -> ArchiveCard:
-        """Return what is known of the set before it is built."""
-        return ArchiveCard(self.name, self.source, self.license, f"{self.name}/{protocol}", notes=self.notes)
+        return ArchiveCard(self.name, self.source, self.license, f"{self.name}/{name}", notes=self.notes)
 
     def __call__(self, *, root: str = "", protocol: str = DEFAULT) -> Archive:
         """Open the archive in ``root``, by default ``$SILOHASH_DATA/<name>``, or else ``./data/<name>``.
@@ -61,8 +58,7 @@ class BuiltSet:
         Raises:
             UserError: If the protocol is unknown, or the folder is missing or damaged.
         """
-        self.protocol(protocol)
-        found, known = read_folder(self.folder(root), search_training=protocol != UNSEEN), self.card(protocol)
+        known, found = self.protocol(protocol), read_folder(self.folder(root), search_training=protocol != UNSEEN)
         was = found.card
         card = replace(known, digest=was.digest, skipped=was.skipped, warnings=was.warnings)
         return replace(found, card=replace(card, notes={**known.notes, **was.notes}))

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -27,15 +27,15 @@ from silohash.base.errors import (
     SettingNeeded,
     WrongAddress,
 )  # fmt: skip
-from silohash.base.files import write_bytes
-from silohash.base.forms import of_json, reading
+from silohash.base.files import read_text, write_bytes
+from silohash.base.forms import of_json
 from silohash.base.names import listed
 
 MOST_BYTES = 1 << 26
 """Upper limit on the size of a package, and of each of its files."""
 
 TIMEOUT_SECONDS = 60
-SETTING = "npm_config_registry"
+SETTING, REGISTRY_LINE = "npm_config_registry", re.compile(r"^\s*registry\s*=\s*[\"']?([^\s\"']+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,9 @@ class Pin:
     """A package that a lock pins.
 
     Attributes:
-        used_by: The parts of the data set, such as silos, for which it is used.
-        files: Regular expression of the paths of its files that are used.
+        used_by: The parts of the data set, such as silos, for which its ``files`` (a regular expression) are used.
         integrity: SHA-512 of the package as npm states it: ``sha512-`` and base64.
-        license: SPDX expression of what is used.
-        license_file: File of the package that holds the license, or that names it (``info.json``).
-        license_sha256: SHA-256 of that file, in hexadecimal digits.
-        attribution: Author, source and license in one sentence.
+        license_file: File of the package that holds the ``license``, or that names it (``info.json``).
     """
 
     package: str
@@ -75,6 +71,10 @@ class Pin:
         """Return whether this is the content of the package."""
         return self.integrity == f"sha512-{base64.b64encode(hashlib.sha512(content).digest()).decode()}"
 
+    def is_in(self, folder: Path) -> bool:
+        """Return whether a folder holds the package."""
+        return (path := folder / self.tarball).is_file() and self.matches(path.read_bytes())
+
 
 def configured_registry() -> str:
     """Return the address of the npm registry that this user's npm is set up for.
@@ -82,20 +82,18 @@ def configured_registry() -> str:
     Raises:
         UserError: If there is none.
     """
-    found = next((value for name, value in os.environ.items() if name.lower() == SETTING), "")
+    found = [value for name, value in os.environ.items() if name.lower() == SETTING]
     for path in (Path(".npmrc"), Path.home() / ".npmrc"):
-        if not found and path.is_file():
-            with reading(path, remedy="Correct it."):
-                line = re.search(r"^\s*registry\s*=\s*[\"']?([^\s\"']+)", path.read_text("utf-8"), re.MULTILINE)
-            found = line[1] if line else ""
+        found += REGISTRY_LINE.findall(read_text(path, remedy="Correct it.")) if path.is_file() else ()
     if not found and (npm := shutil.which("npm")):
-        found = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True).stdout.strip()
-    if found in {"", "undefined"}:
+        asked = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True)
+        found = [asked.stdout.strip().replace("undefined", "")]
+    if not any(found):
         raise SettingNeeded(
             "No npm registry is configured. Name its address with --registry, or the folder of packages that "
             '"npm pack" fetched on another machine with --from.'
         )
-    return found
+    return next(filter(None, found))
 
 
 def fetch(pins: Sequence[Pin], folder: Path, registry: str, said: Callable[[str], None]) -> None:
@@ -106,14 +104,10 @@ def fetch(pins: Sequence[Pin], folder: Path, registry: str, said: Callable[[str]
     Raises:
         UserError: If no registry is known, or it does not give a package, or another content.
     """
-    lacking = [
-        pin for pin in pins if not (path := folder / pin.tarball).is_file() or not pin.matches(path.read_bytes())
-    ]
+    lacking = [pin for pin in pins if not pin.is_in(folder)]
     base = (registry or configured_registry()).rstrip("/") if lacking else ""
-    if lacking and not (urlsplit(base).scheme in {"http", "https"} and urlsplit(base).hostname):
-        raise WrongAddress(
-            "The address of a registry must begin with http:// or https:// and name a host (--registry)."
-        )
+    if lacking and not re.match("https?://[^/]", base):
+        raise WrongAddress("The address of a registry begins with http:// or https:// and names a host (--registry).")
     for number, pin in enumerate(lacking, start=1):
         said(f"Downloading {pin} ({number} of {len(lacking)})")
         content = _download(base, pin)
@@ -132,7 +126,7 @@ def _download(registry: str, pin: Pin) -> bytes:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310  http or https
             content: bytes = response.read(MOST_BYTES)
             if response.length:
-                raise IncompleteRead(content, response.length)
+                raise OSError("the content is cut off")
     except urllib.error.HTTPError as error:
         raise RequestRefused(
             f'{host} does not give {pin} (HTTP status {error.code}). Name another registry with --registry, or run "npm '
@@ -148,22 +142,16 @@ def _download(registry: str, pin: Pin) -> bytes:
 
 
 def verified(pins: Sequence[Pin], folder: Path) -> dict[Pin, Path]:
-    """Return the path of each package in a folder, after comparing its digest with the lock.
+    """Return the path of each package in a folder.
 
     Raises:
-        UserError: If packages are missing, or one is not the pinned package.
+        UserError: If the folder lacks packages, or holds another content of them than the pinned one.
     """
-    if lacking := [pin for pin in pins if not (folder / pin.tarball).is_file()]:
-        command = " ".join(["npm pack", *map(str, lacking)])
-        raise MissingFile(f'{folder} lacks {listed([pin.tarball for pin in lacking])}. Run there: "{command}".')
-    for pin in pins:
-        with reading(folder / pin.tarball):
-            content = (folder / pin.tarball).read_bytes()
-        if not pin.matches(content):
-            raise FilesDiffer(
-                f"{folder / pin.tarball} is not the pinned package: its SHA-512 is not {pin.integrity}. Remove it, and run "
-                f'"npm pack {pin}" in that folder.'
-            )
+    if lacking := [pin for pin in pins if not pin.is_in(folder)]:
+        raise MissingFile(
+            f"{folder} does not hold {listed([pin.tarball for pin in lacking])} with the SHA-512 of the lock. Remove "
+            f'other files of these names, and run there: "npm pack {" ".join(map(str, lacking))}".'
+        )
     return {pin: folder / pin.tarball for pin in pins}
 
 

@@ -8,19 +8,23 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from PIL import Image
 
 from silohash.base.cache import cache_folder
 from silohash.base.errors import MissingContent
 from silohash.base.files import check_own_folder, folder_beside, read_json
 from silohash.base.forms import REINSTALL
 from silohash.base.names import listed
+from silohash.base.optional import require
 from silohash.data.archive import multi_hot
 from silohash.data.build.icons.concepts import Labels, labels_of
-from silohash.data.build.icons.drawing import draw_all, png_of
+from silohash.data.build.icons.drawing import draw
 from silohash.data.build.icons.libraries import COLORED, LIBRARIES, Icon
 from silohash.data.build.packages import Pin, fetch, license_of, read_members, verified
 
@@ -42,7 +46,7 @@ def build_icons(
 ) -> dict[str, Any]:
     """Build the folder, and return the numbers of its items.
 
-    Packages and drawings are kept in the cache folder, so an interrupted build can be continued.
+    Packages are kept in the cache folder, so an interrupted download can be continued.
 
     Args:
         out: The folder, which is replaced if an earlier call wrote it.
@@ -57,23 +61,24 @@ def build_icons(
             folder cannot be written.
     """
     check_own_folder(out, ATTRIBUTION)
-    pins, cache = read_json(tables / LOCK, list[Pin], remedy=REINSTALL, missing=REINSTALL), cache_folder() / "build"
+    require("resvg_py", "Drawing icons")
+    pins = read_json(tables / LOCK, list[Pin], remedy=REINSTALL, missing=REINSTALL)
     if packages is None:
-        packages = cache / "packages"
+        packages = cache_folder() / "packages"
         fetch(pins, packages, registry, said)
     paths = verified(pins, packages)
     licenses = {pin: license_of(pin, path) for pin, path in paths.items()}
-    icons, labels = labeled_icons(paths, tables)
-    by_silo = {silo: _capped([icon for icon in icons if icon.silo == silo], cap) for silo in LIBRARIES}
-    rows = _rows([icon for some in by_silo.values() for icon in some], labels, pins, tables / SPLIT)
+    every, labels = labeled_icons(paths, tables)
+    icons = [icon for silo in LIBRARIES for icon in _capped([icon for icon in every if icon.silo == silo], cap)]
+    rows = _rows(icons, labels, pins, tables / SPLIT)
     with folder_beside(out) as folder:
         _write_tables(folder, rows, licenses)
-        for silo, some in by_silo.items():
+        for silo, some in groupby(icons, key=attrgetter("silo")):
+            said(f"Drawing the icons of {silo}")
             (folder / silo).mkdir()
-            said(f"Writing {len(some):,} icons of {silo}")
-            drawn = draw_all(some, cache / "drawings", color=silo in COLORED, said=said) if some else ()
-            for icon, picture in zip(some, drawn, strict=True):
-                (folder / f"{icon.key}.png").write_bytes(png_of(picture))
+            for icon in some:
+                picture = Image.fromarray(draw(icon.svg, color=silo in COLORED))
+                picture.save(folder / f"{icon.key}.png", optimize=True)
     facts = facts_of(rows)
     if not cap and facts != read_json(tables / FACTS, dict[str, Any], remedy=REINSTALL, missing=REINSTALL):
         said(f"warning: the items are not those that {FACTS} states, so results cannot be compared with published ones")
@@ -127,9 +132,7 @@ def _write_tables(folder: Path, rows: Sequence[Row], licenses: Mapping[Pin, byte
 
 def _table(rows: Sequence[Row]) -> bytes:
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    csv.writer(stream, lineterminator="\n").writerows([[*rows[0]], *(row.values() for row in rows)])
     return stream.getvalue().encode()
 
 

@@ -15,8 +15,8 @@ An icon has a concept if
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ LEAST_ITEMS, LEAST_SILOS = 60, 4
 """Numbers of icons and of silos that a concept needs."""
 
 NONE: frozenset[str] = frozenset()
+TABLES = ("concepts", "rejected_votes", "rejected_labels")
 
 
 def read_table(path: Path) -> dict[str, frozenset[str]]:
@@ -65,45 +66,24 @@ def subject_of(icon: Icon) -> frozenset[str]:
     return words - MODIFIERS or words
 
 
-class Concepts:
-    """The concepts that names, tags and categories of icons say, by a table of key words.
-
-    A key word that begins with ``=`` counts only in names.
-    """
-
-    def __init__(self, table: Labels) -> None:
-        self._of_name: dict[str, set[str]] = defaultdict(set)
-        self._of_any: dict[str, set[str]] = defaultdict(set)
-        for concept, words in table.items():
-            for word in words:
-                key = "-".join(map(singular, word.lstrip("=").split("-")))
-                self._of_name[key].add(concept)
-                if not word.startswith("="):
-                    self._of_any[key].add(concept)
-
-    def stated(self, icon: Icon) -> frozenset[str]:
-        """Return the concepts that an icon's name or categories say."""
-        categories = [name for name in icon.categories if "-".join(words_of(name)) not in COARSE]
-        return _found(self._of_name, [icon.title]) | _found(self._of_any, categories)
-
-    def tagged(self, icon: Icon) -> frozenset[str]:
-        """Return the concepts that an icon's tags say."""
-        return _found(self._of_any, icon.tags)
+def keys_of(table: Labels, *, of_names: bool) -> dict[str, set[str]]:
+    """Return the concepts of each key word. One that begins with ``=`` counts only in names, not in tags and categories."""
+    keys: dict[str, set[str]] = defaultdict(set)
+    for concept, words in table.items():
+        for word in words:
+            if of_names or not word.startswith("="):
+                keys["-".join(map(singular, word.lstrip("=").split("-")))].add(concept)
+    return keys
 
 
-def _found(keys: Mapping[str, set[str]], parts: Iterable[str]) -> frozenset[str]:
-    return NONE.union(*(keys[term] for term in _terms(parts) if term in keys))
+def said_by(parts: Iterable[str], keys: Mapping[str, set[str]]) -> frozenset[str]:
+    """Return the concepts whose key words are words, or pairs of adjacent words, of some texts."""
+    words = [list(map(singular, words_of(part))) for part in parts]
+    terms = chain(*words, *(map("-".join, pairwise(of_part)) for of_part in words))
+    return NONE.union(*(keys[term] for term in terms if term in keys))
 
 
-def _terms(parts: Iterable[str]) -> Iterator[str]:
-    """Yield the words of texts in the singular, and the pairs of adjacent words, joined with ``-``."""
-    for part in parts:
-        words = list(map(singular, words_of(part)))
-        yield from words
-        yield from map("-".join, pairwise(words))
-
-
-def votes_of(icons: Sequence[Icon], concepts: Concepts) -> dict[str, dict[str, list[float]]]:
+def votes_of(icons: Sequence[Icon], own: Labels) -> dict[str, dict[str, list[float]]]:
     """Return by word of a name and concept which share of the icons with the word has the concept by its own words.
 
     There is one share per silo that has the word.
@@ -111,10 +91,9 @@ def votes_of(icons: Sequence[Icon], concepts: Concepts) -> dict[str, dict[str, l
     total: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     having: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for icon in icons:
-        own = concepts.stated(icon) | concepts.tagged(icon)
         for word in subject_of(icon) - MODIFIERS:
             total[word][icon.silo] += 1
-            for concept in own:
+            for concept in own[icon.key]:
                 having[word, concept][icon.silo] += 1
     votes: dict[str, dict[str, list[float]]] = {word: {} for word in total}
     for (word, concept), counts in having.items():
@@ -130,9 +109,13 @@ def passes(shares: Sequence[float], mean: float) -> bool:
 
 def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
     """Return the concepts of each icon that has any, by its key. The folder holds the tables."""
-    concepts = Concepts(read_table(folder / "concepts.txt"))
-    rejected, wrong = (read_table(folder / f"rejected_{what}.txt") for what in ("votes", "labels"))
-    votes = votes_of(icons, concepts)
+    table, rejected, wrong = (read_table(folder / f"{name}.txt") for name in TABLES)
+    names, others = keys_of(table, of_names=True), keys_of(table, of_names=False)
+    stated, tagged = {}, {icon.key: said_by(icon.tags, others) for icon in icons}
+    for icon in icons:
+        categories = [name for name in icon.categories if "-".join(words_of(name)) not in COARSE]
+        stated[icon.key] = said_by([icon.title], names) | said_by(categories, others)
+    votes = votes_of(icons, {key: stated[key] | tagged[key] for key in stated})
     shared = {word for word, of_word in votes.items() if any(len(shares) > 1 for shares in of_word.values())}
 
     def _voted(words: Iterable[str], mean: float) -> frozenset[str]:
@@ -145,9 +128,9 @@ def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
 
     found = {}
     for icon in icons:
-        words, tagged = subject_of(icon) - MODIFIERS, concepts.tagged(icon)
-        confirmed = tagged if words.isdisjoint(shared) else tagged & _voted(words, WEAK_VOTE)
-        found[icon.key] = (concepts.stated(icon) | _voted(words, VOTE) | confirmed) - wrong.get(icon.key, NONE)
+        key, words = icon.key, subject_of(icon) - MODIFIERS
+        confirmed = tagged[key] if words.isdisjoint(shared) else tagged[key] & _voted(words, WEAK_VOTE)
+        found[key] = (stated[key] | _voted(words, VOTE) | confirmed) - wrong.get(key, NONE)
     return _frequent(found)
 
 

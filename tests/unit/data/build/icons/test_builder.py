@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.errors import FilesDiffer, ForeignFiles, MissingContent, UnknownName
+from silohash.base.errors import DependencyMissing, FilesDiffer, ForeignFiles, MissingContent, UnknownName
 from silohash.base.files import read_json
 from silohash.data.build import BUILDERS
 from silohash.data.build.icons import concepts
@@ -118,6 +118,12 @@ def test_a_package_of_another_license_is_not_used(packages: Path) -> None:
     with pytest.raises(FilesDiffer, match="@mdi/svg"):
         built(packages)
     assert not (packages.parent / "icons").exists()
+
+
+def test_the_package_that_draws_is_named_if_it_is_missing(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: False)
+    with pytest.raises(DependencyMissing, match=r"silohash\[icons\]"):
+        built(packages)
 
 
 def test_a_folder_of_others_is_not_replaced(packages: Path) -> None:

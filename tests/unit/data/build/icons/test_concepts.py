@@ -8,7 +8,7 @@ import pytest
 
 from silohash.data.build.icons import concepts
 from silohash.data.build.icons.builder import TABLES
-from silohash.data.build.icons.concepts import Concepts, labels_of, passes, read_table, subject_of
+from silohash.data.build.icons.concepts import labels_of, passes, read_table, subject_of
 from silohash.data.build.icons.libraries import Icon
 
 TABLE = "animal: animal cat dog\nlock: =lock\nsweets: ice-cream\n"
@@ -39,9 +39,8 @@ def test_names_and_categories(tables: Path) -> None:
     }  # fmt: skip
 
 
-def test_coarse_categories_are_ignored() -> None:
-    assert Concepts({"map": frozenset({"map"})}).stated(icon("a/tree", categories="Map")) == frozenset()
-    assert {"files-folders", "food-drink"} <= concepts.COARSE
+def test_coarse_categories() -> None:
+    assert {"map", "files-folders", "food-drink"} <= concepts.COARSE
 
 
 def test_a_word_votes_if_other_silos_agree(tables: Path) -> None:
