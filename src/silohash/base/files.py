@@ -345,14 +345,11 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-class Closing(Protocol):
-    """What can be closed."""
-
-    def close(self) -> object:
-        """Close it."""
+class _Closing(Protocol):
+    def close(self) -> object: ...
 
 
-ClosingT = TypeVar("ClosingT", bound=Closing)
+ClosingT = TypeVar("ClosingT", bound=_Closing)
 
 
 @contextmanager

@@ -53,8 +53,7 @@ def list_(config: Config, as_json: AsJson = False) -> None:
         return
     for account in known:
         print_result(f"{account.name}{'  administrator' if account.admin else ''}  since {_date(account.created)}")
-        for held in owned[account.name]:
-            print_result(f"  {_line(held)}")
+        print_result(*(f"  {_line(held)}" for held in owned[account.name]))
 
 
 def password(config: Config, name: Name, password_stdin: FromInput = False) -> None:

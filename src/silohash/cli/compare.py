@@ -147,8 +147,7 @@ def _study(table: PaperTable, *, data: str, smoke: bool, overrides: list[str]) -
         raise error.reworded(
             f"{error}\nWithout these files, use data that anyone may use: silohash reproduce {table.key} --data open"
         ) from error
-    for requirement in missing:
-        print_status(f"skipped: {requirement}")
+    print_status(*(f"skipped: {requirement}" for requirement in missing))
     return available
 
 
@@ -162,8 +161,7 @@ def _reproduce(
     remarks = [f"{SMOKE_TITLE}."] * smoke
     if data == "open":
         remarks.append("The data is not the paper's, so its figures do not apply.")
-    for remark in remarks:
-        print_status(remark)
+    print_status(*remarks)
     outcome = run_and_write(config, out, only=only, smoke=smoke)
     written = write_comparison(table, outcome.results, out, remarks) if outcome.results.runs else []
     print_failures(outcome.failed)
@@ -171,8 +169,7 @@ def _reproduce(
         print_json({"key": table.key, "study": str(out), "beside_the_paper": [str(path) for path in written]})
     elif written:
         print_result(f"Comparison with the paper: {written[0]}")
-        for remark in remarks:
-            print_status(remark)
+        print_status(*remarks)
     return outcome.code
 
 
@@ -185,8 +182,7 @@ def _list(tables: Sequence[PaperTable], *, in_detail: bool, open_data: bool, as_
     if as_json:
         print_json({"tables": [one.document() for one in found]})
         return
-    for one in found:
-        print_result("\n".join(one.lines(in_detail=in_detail)))
+    print_result(*("\n".join(one.lines(in_detail=in_detail)) for one in found))
     if not in_detail:
         print_status("To see which files are missing and what differs, run: silohash reproduce PAPER/TABLE --list")
 

@@ -41,14 +41,16 @@ def _is_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "utf").lower().startswith("utf")
 
 
-def print_status(text: str) -> None:
-    """Print a line on standard error, with invisible characters replaced by their code points."""
-    typer.echo(visible_lines(text), err=True)
+def print_status(*texts: str) -> None:
+    """Print lines on standard error, with invisible characters replaced by their code points."""
+    for text in texts:
+        typer.echo(visible_lines(text), err=True)
 
 
-def print_result(text: str) -> None:
-    """Print a line on standard output, with invisible characters replaced by their code points."""
-    typer.echo(visible_lines(text))
+def print_result(*texts: str) -> None:
+    """Print lines on standard output, with invisible characters replaced by their code points."""
+    for text in texts:
+        typer.echo(visible_lines(text))
 
 
 def print_json(content: dict[str, Any]) -> None:

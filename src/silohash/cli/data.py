@@ -125,8 +125,7 @@ def check(
     if as_json:
         print_json(content)
     else:
-        for line in [*lines, *digest_lines]:
-            print_result(visible(line))
+        print_result(*map(visible, [*lines, *digest_lines]))
     if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
         raise typer.Exit(NOT_AS_EXPECTED)
 
@@ -302,8 +301,7 @@ def import_(
     if as_json:
         print_json({**_described(found), "folder": str(out), "protocol": found.card.protocol})
         return
-    for line in _in_words(found):
-        print_result(visible(line))
+    print_result(*map(visible, _in_words(found)))
     print_status(f'Next: silohash data check {out}, or [data] path = "{out}" in a config')
 
 
@@ -330,8 +328,7 @@ def build(
     if as_json:
         print_json({"folder": str(folder), **facts})
         return
-    for what, value in facts.items():
-        print_result(f"{what}: {value}")
+    print_result(*(f"{what}: {value}" for what, value in facts.items()))
     print_status(f'Next: silohash data card {name}, or [data] name = "{name}" in a config')
 
 
@@ -350,8 +347,7 @@ def card(archive: Named, protocol: Protocol = None) -> None:
     found = opener.protocol() if isinstance(opener, BuiltSet) else named_or_folder(archive).card
     facts = {"source": found.source, "license": found.license, "protocol": found.protocol}
     facts |= {"digest": found.digest} if found.digest else {}
-    for name, value in {"name": found.name, **facts, **found.notes}.items():
-        print_result(visible(f"{name}: {value}"))
+    print_result(*(visible(f"{name}: {value}") for name, value in {"name": found.name, **facts, **found.notes}.items()))
 
 
 def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
@@ -359,14 +355,12 @@ def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
     if protocol is not None:
         chosen = dataset.protocol(protocol).protocol
         facts |= {"protocol": protocol, "of": chosen.source, "about": chosen.about, **chosen.rules()}
-    for name, value in facts.items():
-        print_result(f"{name}: {value}")
+    print_result(*(f"{name}: {value}" for name, value in facts.items()))
     if protocol is not None:
         return
     for layout in dataset.layouts:
         print_result(f"layout {layout.name}: {layout.summary}")
-        for option, meaning in layout.options.items():
-            print_result(f"  option {option}: {meaning}")
+        print_result(*(f"  option {option}: {meaning}" for option, meaning in layout.options.items()))
     for name, one in dataset.protocols.items():
         usual = " (default)" if name == dataset.default_protocol else ""
         print_result(f"protocol {name}{usual}: {one.source}. {one.about}")
@@ -393,8 +387,7 @@ def partition(
     from silohash.run.folder import archive_of
 
     archive = archive_of(value.data)
-    for remark in archive.card.remarks():
-        print_status(remark)
+    print_status(*archive.card.remarks())
     parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
     if remark := remark_on_values(archive, parts.params.get("column")):
         print_status(f"warning: {remark}")

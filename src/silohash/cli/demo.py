@@ -145,8 +145,7 @@ def _compare(runs: dict[str, Run]) -> None:
     rows = {name: read_results(run.results_path) for name, run in runs.items()}
     found = headline([row for of_run in rows.values() for row in of_run])
     print_result(f"\n{found.sentence}")
-    for line in (found.explanation, *found.notes):
-        print_result(f"  {line}")
+    print_result(*(f"  {line}" for line in (found.explanation, *found.notes)))
     print_result("")
     print_table(comparison(rows))
 

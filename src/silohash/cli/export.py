@@ -45,8 +45,7 @@ def export(
     if as_json:
         print_json({"towers": [asdict(tower) for tower in towers]})
         return
-    for tower in towers:
-        print_result(_sentence(tower))
+    print_result(*map(_sentence, towers))
 
 
 def _sentence(tower: ExportedTower) -> str:
@@ -91,8 +90,7 @@ def encode(
         codes = found.encode(items, modality, model=model)
         write_codes(codes, out)
     cut = truncation_remark(items, Run.open(run).model.featurizers) if codes.modality == "text" else ""
-    for remark in filter(None, (*items.card.remarks(), cut)):
-        print_status(remark)
+    print_status(*filter(None, (*items.card.remarks(), cut)))
     without = len(items) - len(codes)
     if as_json:
         about = {"bits": codes.bits, "modality": codes.modality, "model_digest": codes.model_digest}

@@ -7,6 +7,7 @@ import logging
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -195,8 +196,7 @@ def _print_parameters(kind: str, about: dict[str, Any]) -> None:
 
 
 def _print_indented(text: str, first: str = "  ") -> None:
-    for line in textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first)):
-        print_result(line)
+    print_result(*textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first)))
 
 
 def doctor(
@@ -239,10 +239,9 @@ def doctor(
         "silohash": version("silohash"),
     }
     for name in PACKAGES:
-        try:
+        facts[name] = None
+        with suppress(PackageNotFoundError):
             facts[name] = version(name)
-        except PackageNotFoundError:
-            facts[name] = None
     facts["device"] = _device()
     facts["real data (SILOHASH_DATA)"] = _real_data()
     if as_json:

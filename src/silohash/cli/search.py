@@ -309,16 +309,14 @@ def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json({"removed": removed, "not_found": missing, "remains": left})
         return
-    for silo, names in removed.items():
-        print_result(visible(f"{silo}: removed {', '.join(names)}"))
+    print_result(*(visible(f"{silo}: removed {', '.join(names)}") for silo, names in removed.items()))
     if missing:
         from silohash.api.runs import WITH_COMMA
 
         remedy = f". {WITH_COMMA}" if len(ids) > 1 else ""
         print_status(visible(f"Not found in any index: {', '.join(missing)}{remedy}"))
     print_status("What can still hold the items:")
-    for line in left:
-        print_status(visible(f"  {line}"))
+    print_status(*(visible(f"  {line}") for line in left))
 
 
 def _document(hits: Hits) -> dict[str, Any]:
@@ -344,8 +342,7 @@ def print_hits(hits: Hits, *, show: bool = False) -> None:
     """Print the hits on standard output, with their pictures if they are to be shown, and notes on standard error."""
     from silohash.search.table import as_fields, opening
 
-    for line in opening(hits):
-        print_status(line)
+    print_status(*opening(hits))
     graphics, reason = terminal_graphics() if show else (None, "")
     if sys.stdout.isatty():
         print_aligned(hits, graphics)
@@ -361,8 +358,7 @@ def print_notes(hits: Hits) -> None:
     """Print sentences about what a result leaves out on standard error."""
     from silohash.search.table import notes
 
-    for note in notes(hits):
-        print_status(note)
+    print_status(*notes(hits))
 
 
 def print_aligned(hits: Hits, graphics: Graphics | None = None) -> None:

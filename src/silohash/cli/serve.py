@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, closing
 from functools import partial
 from logging import DEBUG, INFO
 from pathlib import Path
@@ -22,8 +22,6 @@ from silohash.cli.console import print_result, print_status, spinner
 
 if TYPE_CHECKING:
     import socket
-
-    from fastapi import FastAPI
 
     from silohash.service.config import ItemsSettings
     from silohash.service.items.keeper import Server
@@ -56,20 +54,28 @@ def serve(
     """
     require_page()
     _check_address(host)
+    from uvicorn.config import LOGGING_CONFIG
+
     from silohash.run.folder import Run
     from silohash.service.backends import LocalBackend
     from silohash.service.web.app import create_app
-    from silohash.service.web.server import listening_socket
+    from silohash.service.web.server import Server, ignoring_signals, listening_socket
 
     Run.open(run)
     with listening_socket(host, port) as listening:  # a taken port is noticed before the indexes are loaded
         with spinner("Loading the indexes and the model"):
             backend = LocalBackend.open(run)
-            app = create_app(backend)
-        try:
-            _run(app, host, listening, open_browser=open_)
-        finally:
-            backend.close()
+        with closing(backend):
+            address, app = _address(host, listening), create_app(backend)
+            print_result(f"The search page is at {address}")
+            print_status("Press Ctrl-C to stop.")
+            if open_:
+                import webbrowser
+
+                webbrowser.open(address)
+            with ignoring_signals():
+                Server(app, stop_seconds=3, log_config=LOGGING_CONFIG, log_level="warning").run(sockets=[listening])
+                print_status("Stopped.")
 
 
 def require_page() -> None:
@@ -77,24 +83,6 @@ def require_page() -> None:
     _refuse_windows("serve")
     for package in ("fastapi", "uvicorn", "httptools", "python_multipart", "prometheus_client"):
         require(package, "The search page")
-
-
-def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
-    from uvicorn.config import LOGGING_CONFIG
-
-    from silohash.service.web.server import Server, ignoring_signals
-
-    address = _address(host, listening)
-    print_result(f"The search page is at {address}")
-    print_status("Press Ctrl-C to stop.")
-    if open_browser:
-        import webbrowser
-
-        webbrowser.open(address)
-    server = Server(app, stop_seconds=3, log_config=LOGGING_CONFIG, log_level="warning")
-    with ignoring_signals():
-        server.run(sockets=[listening])
-        print_status("Stopped.")
 
 
 def silo(
@@ -115,7 +103,7 @@ def silo(
         return
     _require_bus()
     from silohash.service.config import SiloConfig, read_config
-    from silohash.service.logs import start_logging
+    from silohash.service.logs import log_event, start_logging
     from silohash.service.silo import run_silo
 
     settings = read_config(config, SiloConfig)
@@ -126,8 +114,13 @@ def silo(
         require("watchfiles", "Watching the items folder")
     serve_items = None if settings.items is None else _items_server(settings.items)
     start_logging(level=DEBUG if verbose else INFO)
-    training = nullcontext() if settings.training is None else _training_beside(settings.training, settings.silo)
-    with training:
+    with ExitStack() as beside:
+        if settings.training is not None:
+            _require_training()
+            from silohash.training.sites.members import member_beside
+
+            tell = partial(log_event, "training", silo=settings.silo)
+            beside.enter_context(member_beside(settings.training, settings.silo, lambda text: tell(state=text)))
         run_silo(settings, serve_items=serve_items, read_again=lambda: read_config(config, SiloConfig))
 
 
@@ -141,14 +134,6 @@ def _make_keys(names: Mapping[Path, tuple[str, str]]) -> None:
         request = write_request(key, name)
         print_result(f"silohash federation sign AUTHORITY {quote(str(request))} {quote(name)}{options}")
     print_status("Send each request to whoever has the folder of the authority, who signs it with the command above.")
-
-
-def _training_beside(kit: Path, silo: str) -> AbstractContextManager[None]:
-    _require_training()
-    from silohash.service.logs import log_event
-    from silohash.training.sites.members import member_beside
-
-    return member_beside(kit, silo, lambda text: log_event("training", silo=silo, state=text))
 
 
 def _items_server(settings: ItemsSettings) -> Server | None:
@@ -283,8 +268,7 @@ def init(
         if not is_indexed(Run(folder / silo / "run").index_folder, silo):
             print_status(f"Index the items of {silo}: silohash index {folder / silo / 'run'} ARCHIVE --name {silo}")
     print_status("Start each of these in a terminal of its own:")
-    for command in commands(folder, silos):
-        print_result(f"  {command}")
+    print_result(*(f"  {command}" for command in commands(folder, silos)))
 
 
 def key(
@@ -351,12 +335,10 @@ def kits(
 
     write_kits(folder, silo_names, Training(host=host, port=port, valid_days=days))
     print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
-    for name in silo_names:
-        print_status(f"Enter the data of {name} in {folder / name / LOCAL / SITE_FILE}")
+    print_status(*(f"Enter the data of {name} in {folder / name / LOCAL / SITE_FILE}" for name in silo_names))
     print_status("Start each of these in a terminal of its own:")
     print_result(f"  silohash server {folder / SERVER}")
-    for name in silo_names:
-        print_result(f"  silohash silo {folder / name}")
+    print_result(*(f"  silohash silo {folder / name}" for name in silo_names))
     print_result(f"  silohash train CONFIG --on {folder / LEADER}")
 
 
@@ -396,14 +378,15 @@ def leave(
     print_result(visible(f"{silo} has left. For the running processes:"))
     if not written:
         print_result(f"  silohash hub {config} --write-nats-config FILE")
-    print_result("  nats-server --signal reload    ends its connection")
-    print_result("  kill -HUP PID                  of the hub, which then does not ask it any more")
+    print_result(
+        "  nats-server --signal reload    ends its connection",
+        "  kill -HUP PID                  of the hub, which then does not ask it any more",
+    )
     if kit is not None:
         _set_admission(kit, silo, admitted=False)
         print_result(visible(f"{silo} cannot connect to the training server any more."))
     print_result("What remains:")
-    for line in remains(config, silo):
-        print_result(visible(f"  {line}"))
+    print_result(*(visible(f"  {line}") for line in remains(config, silo)))
 
 
 def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:

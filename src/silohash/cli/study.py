@@ -190,8 +190,7 @@ def run_and_write(
         with spinner("Writing tables and plots"):
             write_tables(outcome.results, out)
             plots, undrawn = write_plots(outcome.results, out)
-        for error in undrawn:
-            print_status(f"A figure was not drawn: {error}")
+        print_status(*(f"A figure was not drawn: {error}" for error in undrawn))
         return replace(outcome, plots=plots, undrawn=undrawn)
     return outcome
 
@@ -247,5 +246,4 @@ def _print_summary(outcome: StudyOutcome, out: Path) -> None:
 
 def print_failures(failed: Sequence[Outcome]) -> None:
     """Print the name, the last message and the log of each failed run."""
-    for failure in failed:
-        print_status(f"{failure.job.name} failed: {failure.message} ({failure.job.log_path})")
+    print_status(*(f"{failure.job.name} failed: {failure.message} ({failure.job.log_path})" for failure in failed))

@@ -113,6 +113,7 @@ def item_histogram(
     kernels.count_nearest(queries, words, held, labels.query_words, labels.database_words, counts)
 
     def apart(query_rows: Rows, item_rows: Rows) -> Distances:
+        """Return the distance of each pair of a query and an item."""
         return _nearest(queries[query_rows], words[:, item_rows], held[:, item_rows])
 
     return corrected(counts, relevance, apart)

@@ -59,6 +59,7 @@ def _emit_set_bits(_context: Any, _word: Any) -> Any:  # noqa: ANN401  numba's o
     """Define the number of set bits of a word for numba: one instruction if the processor has it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
+        """Emit the instruction."""
         return builder.ctpop(values[0])
 
     return types.int64(types.uint64), generate

@@ -307,7 +307,6 @@ def _prior(measure: Measure, counts: Histogram, counted: npt.NDArray[np.bool_]) 
 
 
 def _tie_values(measure: Measure, counts: Histogram) -> TieValues:
-    """Return a measure for each query, with the worst value in place of the expected one if the measure says so."""
     found = measure.kind.over_orders(measure, counts)
     return TieValues(found.worst, found.best, found.worst) if measure.ties == "worst" else found
 

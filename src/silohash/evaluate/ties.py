@@ -150,6 +150,7 @@ def histogram(
     counts = _count(queries, database, labels, bits, labels.most_shared() if graded else None, threads)
 
     def apart(query_rows: Rows, item_rows: Rows) -> Counts:
+        """Return the distance of each pair of a query and an item."""
         return np.asarray(np.bitwise_count(queries[query_rows] ^ database[item_rows]).sum(1, dtype=np.int64))
 
     return corrected(counts, relevance, apart)

@@ -11,14 +11,7 @@ import numpy.typing as npt
 
 from silohash.base.analysis import UNICODE, WORDS, Analysis, analyze, default_analysis, parsed_analysis
 from silohash.base.arrays import whole
-from silohash.base.errors import (
-    ArchiveUnsuitable,
-    QueryUnsuitable,
-    RepeatedValue,
-    UnknownWords,
-    WrongForm,
-    WrongType,
-)
+from silohash.base.errors import ArchiveUnsuitable, QueryUnsuitable, RepeatedValue, UnknownWords, WrongForm, WrongType
 from silohash.base.files import read_text
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.base.visible import visible
@@ -244,7 +237,6 @@ class BagOfWords:
         return np.asarray(np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0)
 
     def _fill(self, dense: npt.NDArray[np.float32], texts: Sequence[Sequence[str]]) -> None:
-        """Write the bags of words of texts, each given as its words, into rows of zeros, ``(n, V)``."""
         row, word, count = self._counts(texts)
         if self.min_texts > 1:
             kept = self._kept[word]

@@ -82,7 +82,6 @@ def unread_end(featurizer: Featurizer | None, value: Value) -> Unread | None:
 
 
 def _reader_of(featurizer: Featurizer | None) -> _Reader | None:
-    """Return what reads the texts of a featurizer, or None if it reads all of a text."""
     from silohash.features.network import NetworkFeatures
 
     reader = featurizer.pieces if isinstance(featurizer, NetworkFeatures | TokenFeatures) else featurizer

@@ -237,7 +237,9 @@ class MilvusIndex(ServerIndex):
         rows = self._query(condition, fields, limit=MOST_ROWS, timeout=CHANGE_SECONDS)
         by_key = sorted(rows, key=lambda row: int(row["key"]))
         keys = np.array([row["key"] for row in by_key], np.int64)
-        return keys, [_code_of(row["code"]) for row in by_key] if "code" in fields else []
+        # Some versions return a list of one bytes object.
+        codes = [row["code"] for row in by_key] if "code" in fields else []
+        return keys, [bytes(code[0] if isinstance(code, list) else code) for code in codes]
 
 
 def _client(url: str) -> MilvusClient:
@@ -291,7 +293,3 @@ def _encoded(queries: CodeBytes) -> list[bytes]:
 def _ordered(hits: list[tuple[int, int]]) -> tuple[Keys, Distances]:
     """Return the keys and distances of (key, distance) pairs, ordered by (distance, key)."""
     return ordered(*zip(*hits, strict=True)) if hits else ordered([], [])
-
-
-def _code_of(value: Any) -> bytes:  # noqa: ANN401  bytes, or a list of one bytes object in some versions
-    return bytes(value[0] if isinstance(value, list) else value)

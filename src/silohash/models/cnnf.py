@@ -291,6 +291,7 @@ class _Struct:
         return str(found[0]) if found.size else ""
 
     def struct(self, name: str) -> "_Struct":
+        """Return a field that is itself a struct."""
         return _Struct(self.array(name), f'{self.called}, "{name}"')
 
 

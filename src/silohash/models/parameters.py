@@ -3,7 +3,7 @@
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,6 +13,13 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from silohash.base.types import Arrays, ReadArrays, Step
+
+
+@runtime_checkable
+class _WithFixedBuffers(Protocol):
+    """A module that lists the names of its fixed buffers."""
+
+    fixed_buffers: tuple[str, ...]
 
 
 def params_of(model: nn.Module) -> Arrays:
@@ -34,7 +41,8 @@ def fixed_buffers(model: nn.Module) -> set[str]:
     return {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
-        for name in getattr(module, "fixed_buffers", ())
+        if isinstance(module, _WithFixedBuffers)
+        for name in module.fixed_buffers
     }
 
 

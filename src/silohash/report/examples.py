@@ -22,15 +22,7 @@ from PIL import Image
 from silohash.base import seeds
 from silohash.base.files import MEASURE_AGAIN, read_json, write_json
 from silohash.base.forms import check_version, damaged
-from silohash.base.types import (
-    Rows,
-    Task,
-    database_modalities,
-    database_target,
-    is_across,
-    is_unified,
-    query_modality,
-)
+from silohash.base.types import Rows, Task, database_modalities, database_target, is_across, is_unified, query_modality
 from silohash.data.archive import Archive
 from silohash.evaluate.items import ItemCodes
 from silohash.index.codes import Words

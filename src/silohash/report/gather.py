@@ -210,7 +210,6 @@ def _codes(run: Run) -> Mapping[Modality, CodeUse]:
 
 
 def _searched(run: Run) -> str:
-    """Return the number of items of the database, and how many of them silos trained on."""
     database = run.archive.splits.get("database", np.zeros(0, np.int64))
     database = np.intersect1d(database, np.concatenate([silo.rows for silo in run.partition.silos]))
     known = np.intersect1d(database, trained_rows(run))

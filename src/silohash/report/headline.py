@@ -104,7 +104,6 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
 
 
 def _standings(rows: Sequence[ResultRow], runs: Sequence[str]) -> list[Standing]:
-    """Return one standing per run, or an empty list if the runs have no figures in common."""
     if len({(row.dataset, row.protocol) for row in rows}) > 1:
         return []
     for measure, scope in product(_measures(rows), SCOPES):
@@ -320,7 +319,6 @@ def _percent(value: float, standings: Sequence[Standing]) -> str:
 
 
 def _range(members: Sequence[Standing], standings: Sequence[Standing]) -> str:
-    """Return the members' value, or the lowest and the highest of several."""
     low, high = (_percent(choose(each.mean for each in members), standings) for choose in (min, max))
     return high if low == high else f"{low.removesuffix(' %')} to {high}"
 

@@ -153,7 +153,6 @@ def label_cells(axes: Axes, table: LabelTable) -> None:
 
 
 def _turned(table: LabelTable) -> bool:
-    """Return whether the silos' names have to be rotated to fit beside each other."""
     silos = len(table.silos)
     return silos > 8 or max(map(len, table.silos), default=0) * silos > 80
 

@@ -201,9 +201,12 @@ def _flaw_of_hits(query: Query, hits: Hits) -> str:
         return f"It answered with codes of another model ({min(others)[:12]} instead of {query.model_digest[:12]})."
     if hits.ranks is not None:
         return "It answered with ranks, which only the hub assigns."
-    return _flaw_of_columns(query, hits) or (
-        _flaw_of_distances(query, hits) if hits.has_distances else _flaw_of_ranks(hits)
-    )
+    flaw = _flaw_of_columns(query, hits)
+    if flaw or hits.has_distances:
+        return flaw or _flaw_of_distances(query, hits)
+    # Without distances, hits do not tell anything that could be compared with some.
+    clean = "ranks" in (hits.alterations or ()) and not (hits.known_distances or hits.left_out or hits.scores)
+    return "" if clean else "It answered with distances of some items only."
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
@@ -222,12 +225,6 @@ def _flaw_of_columns(query: Query, hits: Hits) -> str:
     if not set(modalities).issuperset(chain.from_iterable(set(hits.found))):
         return f"It answered with sides other than {' and '.join(modalities)}."
     return ""
-
-
-def _flaw_of_ranks(hits: Hits) -> str:
-    """Return what is wrong with hits without distances, which do not tell anything that could be compared with some."""
-    clean = "ranks" in (hits.alterations or ()) and not (hits.known_distances or hits.left_out or hits.scores)
-    return "" if clean else "It answered with distances of some items only."
 
 
 def _flaw_of_distances(query: Query, hits: Hits) -> str:

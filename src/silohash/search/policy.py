@@ -162,11 +162,6 @@ class Policy:
         """What an index stores of items to show: the released fields and further columns."""
         return (*self.fields, *self.columns)
 
-    @property
-    def counts_values(self) -> bool:
-        """Whether to count the values of columns. Counts are of all items, and would tell more than a limited answer may."""
-        return self.orders_by_outputs and self.max_distance_bits is None
-
     def refusal_to_use(self, columns: Iterable[str]) -> str:
         """Return why a search cannot use some columns, whether they exist or not; empty if it can."""
         for name in columns:
@@ -177,7 +172,7 @@ class Policy:
 
     def countable(self, columns: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return the columns whose values are counted, and the reasons for leaving out others."""
-        if not self.counts_values:
+        if not self.orders_by_outputs or self.max_distance_bits is not None:  # counts are of all items
             return [], ["Its policy limits what answers tell, so it does not count values."]
         hidden = [name for name in columns if name != SILO and self.refusal_to_use([name])]
         reasons = [f'Its policy does not release "{name}", so it does not count its values.' for name in hidden]
@@ -225,8 +220,10 @@ class Policy:
 
     def radius_bits(self, requested_bits: int | None) -> int | None:
         """Return the radius of a search: the smaller of the requested radius and the policy's, None if neither is set."""
-        limits = [limit for limit in (self._widened(requested_bits), self.max_distance_bits) if limit is not None]
-        return min(limits, default=None)
+        # The largest distance in the step of a requested radius, which so reveals no more.
+        step = self.distance_step_bits
+        widened = None if requested_bits is None else requested_bits // step * step + step - 1
+        return min((limit for limit in (widened, self.max_distance_bits) if limit is not None), default=None)
 
     def reached(self, wanted: int, radius_bits: int | None, released: int) -> list[str]:
         """Return the reason for releasing fewer items than wanted within a radius, if it is a limit."""
@@ -236,11 +233,6 @@ class Policy:
         if limit is not None and released < wanted and (radius_bits is None or limit < radius_bits):
             return [f"It limits results to a distance of {limit} bits."]
         return []
-
-    def _widened(self, radius_bits: int | None) -> int | None:
-        """Return the largest distance in the step of a radius, so that a radius reveals no more."""
-        step = self.distance_step_bits
-        return None if radius_bits is None else radius_bits // step * step + step - 1
 
 
 def read_policy(path: Path) -> Policy:

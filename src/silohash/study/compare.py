@@ -120,7 +120,6 @@ def _wanted(found: Sequence[EvaluatedRun], measures: Sequence[str]) -> set[str]:
 
 
 def _check(first: EvaluatedRun, second: EvaluatedRun) -> None:
-    """Check that two runs were evaluated in the same way on the same data."""
     one, other = first.rows[0], second.rows[0]
     for what, value, other_value in (
         ("data", one.dataset, other.dataset),

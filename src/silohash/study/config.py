@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import tomlkit
-from pydantic import (
-    AfterValidator,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from silohash.base.errors import InvalidFile, MissingFile, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml

@@ -69,6 +69,7 @@ def run_study(
     wanted = selected(config, planned_runs(config, refuse_equal=not smoke), only)
 
     def notify(text: str) -> None:
+        """Print a line next to the progress bars."""
         console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     with locked(out, "Wait until it has finished, or choose another --out."):

@@ -166,7 +166,6 @@ class StudyProgress:
             self.bars.update(self.tasks[""], note=self._remaining())
 
     def _remaining(self) -> str:
-        """Return the remaining time in words; empty before the first run has ended and at the end."""
         rounds = self.finished_rounds + sum(self.running.values())
         if not self.finished_rounds or rounds <= self.earlier_rounds or rounds >= self.total_rounds:
             return ""

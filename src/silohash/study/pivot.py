@@ -327,7 +327,6 @@ def paired_values(first: Cell, second: Cell) -> tuple[npt.NDArray[np.float64], n
 
 
 def _groups(table: ResultTable, cells: Mapping[tuple[Key, Key], Cell]) -> list[dict[tuple[Key, Key], Cell]]:
-    """Return the groups of cells that differ only in the compared field."""
     found: dict[tuple[tuple[str, str], ...], dict[tuple[Key, Key], Cell]] = {}
     for place, cell in cells.items():
         common = tuple(sorted((name, value) for name, value in cell.fields.items() if name != table.compared))

@@ -222,12 +222,10 @@ class StudyPlotter:
         return self._plots("methods", plots, [{}], 0.9 + 0.28 * len(self.lines), self._draw_methods)
 
     def _planes(self) -> list[Plot]:
-        """Return the codes of items in the plane, one panel per line, from the runs with the first seed."""
         inches = 0.3 + PANEL_INCHES * -(-len(self.lines) // charts.TSNE_COLUMNS)
         return self._plots("tsne", self._besides(self.line_axis), [{}], inches, self._draw_planes)
 
     def _partitions(self) -> list[Plot]:
-        """Return one plot per partition that differs from the others, of the runs with the first seed."""
         groups: dict[str, list[RunResult]] = {}
         for run in self._first_runs():
             key = digest_json([Run(run.folder).stored_partition.digest(), run.rows[0].dataset, run.rows[0].protocol])

@@ -260,7 +260,6 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
 
 
 def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
-    """Return the figures that can be drawn of the choices of each axis."""
     possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     return tuple(one.restricted(names) for one in possible)
 
@@ -271,6 +270,7 @@ def _changed(
     """Return a study with other axes and changed settings, without the rules and comparisons that name other choices."""
 
     def changed(part: Any) -> Any:  # noqa: ANN401  the base, a choice or a rule
+        """Return a part of the study with changed settings."""
         return part.model_copy(update={"set": change(part.set)})
 
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}

@@ -95,7 +95,6 @@ def labeled_codes(run: Run, figure: Figure) -> LabeledCodes:
 
 
 def _kept(run: Run, name: str) -> Path:
-    """Return the path of a file with data of a run, after checking that it exists or can be computed."""
     path = run.folder / FOLDER / name
     if not path.exists() and not run.model_folder.exists():
         raise ModelMissing(

@@ -139,7 +139,6 @@ class Tuning:
         return digest_json([config.located_digest(), parameters, self.tune.seed])
 
     def _study(self, search: Search, number: int = 0) -> "optuna.Study":
-        """Return a search in the database, with the random choices of a trial."""
         module = _optuna()
         # The sampler draws with NumPy's legacy generator, whose seed has 32 bits.
         seed = derive(self.tune.seed, f"tune/{search.name}", round=number) % (1 << 32)

@@ -1,7 +1,5 @@
 """MS-COCO: its card, its layouts, and the readers of the collectors' and of Karpathy's JSON files."""
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,9 +53,10 @@ class _Instances:
     parts: list[str] = field(default_factory=list)
     categories: dict[int, str] = field(default_factory=dict)
     # Lists of integers would take several times the memory for the 900,000 boxes of 2014.
-    boxes: array[int] = field(default_factory=lambda: array("q"))
+    boxes: "array[int]" = field(default_factory=lambda: array("q"))
 
     def read(self, path: Path, part: str) -> None:
+        """Add the contents of a file."""
         for number, name in _fields_of(path, "images"):
             self.ids.append(number)
             self.names.append(name)
@@ -67,6 +66,7 @@ class _Instances:
         self.categories |= dict(_fields_of(path, "categories"))
 
     def label_names(self) -> tuple[str, ...]:
+        """Return the names of the categories in the order of their numbers."""
         return tuple(name for _, name in sorted(self.categories.items()))
 
     def labels(self, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], int]:

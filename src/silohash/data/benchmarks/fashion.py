@@ -63,7 +63,6 @@ def read_shdch(
 
 
 def _check_columns(contents: Contents, coarse: int, fine: int) -> npt.NDArray[np.uint8]:
-    """Return the labels if they have one column per coarse and fine class."""
     labels = contents.labels
     if labels is None or labels.shape[1] != coarse + fine:
         found = 0 if labels is None else labels.shape[1]

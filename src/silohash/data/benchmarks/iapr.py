@@ -66,7 +66,6 @@ def _by_number(paths: list[Path]) -> dict[int, Path]:
 
 
 def _read_labels(root: Path, numbers: list[int], concepts: int) -> tuple[npt.NDArray[np.uint8], tuple[str, ...], int]:
-    """Return the labels of the pictures, their names, and the number of segments of other pictures."""
     names = _read_label_names(reading.find_one(root, "**/wlist.txt"))
     known = np.array(sorted(names), np.int64)
     table = np.zeros((len(numbers), len(known)), np.uint8)

@@ -85,6 +85,7 @@ class _Files:
         self._compared = 0
 
     def exist(self, name: str) -> bool:
+        """Return whether a path relative to the folder exists."""
         return os.path.exists(f"{self._folder}/{name}")  # noqa: PTH110  called once per picture
 
     def are_one(self, name: str, other: str) -> bool:
@@ -93,6 +94,7 @@ class _Files:
 
     @cached_property
     def names(self) -> list[str]:
+        """The paths of all files, relative to the folder, in alphabetical order."""
         found: list[str] = []
         for place, folders, files in os.walk(self._folder):
             folders.sort()
@@ -104,6 +106,7 @@ class _Files:
 
     @cached_property
     def by_form(self) -> dict[str, list[str]]:
+        """The paths by the form in which they are compared."""
         return _grouped((canonical_path(name), name) for name in self.names)
 
     @cached_property

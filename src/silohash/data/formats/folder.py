@@ -59,6 +59,7 @@ class _Given:
     broken: npt.NDArray[np.bool_]
 
     def taken(self, kept: Sequence[int]) -> Self:
+        """Return the features or regions of some rows."""
         if isinstance(self.values, Regions):
             return replace(self, values=self.values.taken(kept))
         return replace(self, values=self.values[kept])
@@ -374,7 +375,6 @@ def _not_shown(folder: _Folder) -> Iterator[str]:
 
 
 def _warnings(folder: _Folder) -> Iterator[str]:
-    """Yield what a user is likely to want to correct."""
     names = _names(folder.rows)
     yield from describe_slips(names)
     yield from _absent_modalities(folder, names)
@@ -456,7 +456,6 @@ def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:
-    """Return the names of the columns, in the order in which they occur. A column of labels counts if it has any."""
     names = dict.fromkeys(chain.from_iterable(dict.fromkeys(tuple(row.values) for row in rows)))
     return [*names, *(["labels"] if any(row.labels for row in rows) else [])]
 

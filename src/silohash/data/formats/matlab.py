@@ -27,14 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, override
 
-from silohash.base.errors import (
-    AmbiguousForm,
-    ChoiceNeeded,
-    FilesDiffer,
-    MissingContent,
-    WrongKindOfFile,
-    WrongType,
-)
+from silohash.base.errors import AmbiguousForm, ChoiceNeeded, FilesDiffer, MissingContent, WrongKindOfFile, WrongType
 from silohash.base.forms import reading
 from silohash.base.optional import require
 from silohash.data.catalogue import check_option

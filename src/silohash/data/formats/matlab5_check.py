@@ -13,8 +13,6 @@ needs.
 Source: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib
@@ -73,7 +71,7 @@ class Inflated:
 
     stream: BinaryIO
     left: int
-    inflater: zlib._Decompress = field(default_factory=zlib.decompressobj)
+    inflater: "zlib._Decompress" = field(default_factory=zlib.decompressobj)
     waiting: bytes = b""
 
     def read(self, count: int) -> bytes:
@@ -123,6 +121,7 @@ class _Header:
 
     @property
     def count(self) -> int:
+        """Number of items."""
         return math.prod(self.shape)
 
 
@@ -137,6 +136,7 @@ class _Walk:
     depth: int = 0
 
     def take(self, count: int) -> bytes:
+        """Return the next bytes."""
         self._check(count)
         content = self.source.read(count)
         if len(content) < count:
@@ -145,6 +145,7 @@ class _Walk:
         return content
 
     def skip(self, count: int) -> None:
+        """Leave out the next bytes."""
         self._check(count)
         self.source.seek(count, 1)
         self.position += count
@@ -181,10 +182,12 @@ class _Walk:
         return kind, size, content
 
     def text(self, what: str) -> str:
+        """Return the text of an element."""
         _, _, content = self.element({INT8: 0, 2: 0, UTF8: 0}, what)
         return content.decode("latin-1")
 
     def header(self) -> _Header:
+        """Return what precedes the content of a matrix."""
         kind, size = self.full_tag()
         if kind not in (INT32, UINT32) or size != 8:
             raise ValueError(f"the flags of a matrix have the type {kind} and {size:,} bytes")
@@ -201,6 +204,7 @@ class _Walk:
         return _Header(kind, ("real", "imaginary")[: 2 if flags & COMPLEX_FLAG else 1], shape, self.text("the name"))
 
     def matrix(self) -> None:
+        """Check a matrix within another one."""
         kind, size = self.full_tag()
         if kind != MATRIX:
             raise ValueError(f"a matrix is expected, and the type is {kind}")

@@ -172,8 +172,6 @@ class Partition:
 
 @dataclass(frozen=True)
 class _StoredSilo:
-    """The form of a silo in ``partition.json``."""
-
     name: str
     rows: str
     items: int

@@ -147,6 +147,7 @@ class _Groups(NamedTuple):
     size: int
 
     def rows_of(self, splits: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Return the rows of each split's groups, ascending."""
         return {name: self.rows[np.isin(self.group, groups)] for name, groups in splits.items()}
 
 
@@ -196,14 +197,12 @@ def _wanted_sizes(choice: Choice, found: int) -> _Sizes:
 
 
 def _draw(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Rows]:
-    """Return the splits as positions among the population's groups."""
     order = _order(choice, count, sizes.query, seed)
     query, train = order[: sizes.query], order[sizes.query :][: sizes.train]
     return {"query": query, "database": _searched(choice, order, query, train)[: sizes.database], "train": train}
 
 
 def _searched(choice: Choice, rows: Rows, query: Rows, train: Rows) -> Rows:
-    """Return which of the rows, in their order, the protocol searches."""
     left_out: dict[Searched, Rows] = {"rest": query, "neither": np.union1d(query, train), "not train": train}
     rule = choice.protocol.searched
     if rule in left_out:

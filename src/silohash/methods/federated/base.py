@@ -255,7 +255,7 @@ class FederatedMethod(WithParams[OwnParams]):
 
     def chosen_traits(self) -> Traits:
         """Return the traits of the class, completed with those that depend on the parameters and the run."""
-        return replace(self.traits, reveals_allowed=getattr(self.params, "reveal_items", False))
+        return self.traits
 
     # Hooks
 

@@ -89,7 +89,6 @@ class MemoryRows:
 
 
 def _existing(memories: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
-    """Return the existing rows of all memories, ``(n, K)``."""
     return torch.cat([memory[mask] for memory, mask in zip(memories, masks, strict=True)])
 
 

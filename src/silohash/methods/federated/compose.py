@@ -337,7 +337,6 @@ class Compose(FederatedMethod[ComposeParams]):
         return self.members[self.deciders[hook]] if hook in self.deciders else cast(FederatedMethod, super())
 
     def _context(self, hook: str, context: SiloContext) -> SiloContext:
-        """Return the context of the member that decides a hook, or that of the composition."""
         return context.member(self.deciders[hook], self) if hook in self.deciders else context
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:

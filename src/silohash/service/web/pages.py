@@ -206,11 +206,6 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-def error_page(status: int, message: str) -> HTMLResponse:
-    """Return the page of an error."""
-    return HTMLResponse(render("error.html", code=status, message=message), status)
-
-
 async def _kept(service: Service, name: str) -> Image.Image:
     if (kept := service.recent.get(name)) is None:
         raise NotFound(EXPIRED)

@@ -340,7 +340,6 @@ def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
 
 
 def _stem_files(stem: str, end: str, image: Named, items: tuple[int, ...], classes: int) -> ArrayFiles:
-    """Return the variables of files whose names begin and end alike."""
     text, labels, names = (Named(f"{stem}-{name.lower()}{end}", (name,)) for name in ("YAll", "LAll", "FAll"))
     return ArrayFiles(image, text, labels, names, items, classes)
 

@@ -114,7 +114,6 @@ def _parse_lines(path: Path) -> list[_Line]:
 
 
 def _width(found: _List) -> int:
-    """Return how many numbers each line of a list holds."""
     if not found.lines:
         raise EmptyInput(f"{found.path} is empty. {reading.RESTORE}")
     width = len(found.lines[0].values)
@@ -128,7 +127,6 @@ def _width(found: _List) -> int:
 
 
 def _class_labels(lists: Mapping[str, _List], classes: int) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return labels from the class numbers of each line of each list."""
     numbers = {split: [line.values for line in found.lines] for split, found in lists.items()}
     largest = {split: max(chain.from_iterable(of_list), default=0) for split, of_list in numbers.items()}
     count = classes or 1 + max(largest.values())

@@ -56,6 +56,7 @@ CARD = MethodCard(
         "in the rounds of rotation: one matrix with a value per two bits, and number of items",
         "in the other rounds: parameters, number of items",
     ),
+    differs_from_paper=(),
 )
 
 PAIRS, ROTATION = "pairs", "rotation"
@@ -88,6 +89,10 @@ class FedCCA(FederatedMethod[FedCCAParams]):
     """Federated averaging that starts from canonical correlations between images and texts."""
 
     traits = Traits(min_modalities=2, reveals="second moments, which reveal")
+
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store the seed of the run, and check that the towers can hold the solution."""

@@ -56,6 +56,7 @@ CARD = MethodCard(
         "cross-products of the vectors",
         "in the other rounds: parameters, number of items",
     ),
+    differs_from_paper=(),
 )
 
 
@@ -95,6 +96,10 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
     """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
     traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
+
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.

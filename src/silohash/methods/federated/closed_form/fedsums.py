@@ -47,6 +47,7 @@ CARD = MethodCard(
     sends=(
         "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
     ),
+    differs_from_paper=(),
 )
 
 CLASSES, SOLUTION = "classes", "solution"
@@ -65,6 +66,10 @@ class FedSums(FederatedMethod[FedSumsParams]):
     """Rounds in which silos send sums and the server solves."""
 
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
+
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     @property
     def method(self) -> FromSums:
@@ -119,7 +124,6 @@ class FedSums(FederatedMethod[FedSumsParams]):
 
 
 def _state(solution: Solution, remaining: int) -> ServerState:
-    """Return the server's state that holds a solution and the number of exchanges that remain."""
     private = {f"{SOLUTION}/{name}": array for name, array in solution.private.items()}
     return ServerState(
         params=dict(solution.params),

@@ -238,7 +238,6 @@ class PTFUCH(FederatedMethod[PTFUCHParams]):
         context.keep("prototypes", {"rows": rows, "sizes": cluster_sizes(points, rows)})
 
     def _clusters(self, items: int) -> int:
-        """Return the number of clusters among some items; 0 if there are none."""
         most: int = max(1, min(self.params.prototypes, items // self.params.min_count))
         return min(items, most)
 

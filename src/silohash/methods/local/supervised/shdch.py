@@ -33,15 +33,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
-from silohash.methods.local.base import (
-    MethodParams,
-    SiloData,
-    SiloState,
-    TowerMethod,
-    outputs_of,
-    store_all,
-    unadapted,
-)
+from silohash.methods.local.base import MethodParams, SiloData, SiloState, TowerMethod, outputs_of, store_all, unadapted
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_outputs import joint_codes, store_batch
