@@ -167,6 +167,7 @@ def test_tables_without_their_choice(section: type[Section]) -> None:
         ({"path": "photos", "protocol": "usual"}, "a folder has no protocol"),
         ({"name": "glyphs", "protocol": "usual"}, "glyphs has splits of its own"),
         ({"name": "mirflickr25k", "protocol": "unheard-of"}, "unheard-of"),
+        ({"name": "icons", "protocol": "unsen"}, "unseen"),
     ],
 )
 def test_sources_and_protocols_that_do_not_fit(values: dict[str, str], part: str) -> None:
@@ -178,6 +179,7 @@ def test_sources_and_protocols_that_do_not_fit(values: dict[str, str], part: str
 def test_sources_and_protocols_that_fit() -> None:
     assert DataConfig(path=Path("photos")).name is None
     assert DataConfig(name="mirflickr25k").protocol is None
+    assert DataConfig(name="icons", protocol="unseen").protocol == "unseen"
     assert DataConfig(name="somebodys", protocol="usual").protocol == "usual"  # an unknown name is refused on opening
     from silohash.data.benchmarks.dataset import benchmarks
 
