@@ -229,6 +229,7 @@ def _check_dataset(
 
 
 def _findings(found: Inspection) -> dict[str, Any]:
+    """Return what was read from the files of a data set, for JSON."""
     return {
         "layout": found.layout,
         "found": len(found.contents),
@@ -253,6 +254,7 @@ def _findings_in_words(found: Inspection) -> list[str]:
 
 
 def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the digest of every file, and lines that compare them with ``checksums.json``."""
     from silohash.base.files import digest_file, write_json
     from silohash.data.benchmarks.dataset import CHECKSUMS, compare_checksums
 

@@ -286,6 +286,7 @@ def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> 
 
 
 def _picture_files(archive: Archive) -> PictureFiles | None:
+    """Return the files of the archive's pictures, or None if the pictures are not in files of their own."""
     pictures = archive.pictures()
     return pictures if isinstance(pictures, PictureFiles) else None
 
@@ -386,6 +387,7 @@ def _existing(indexes: Path, name: str) -> Path | None:
 
 
 def _origin(folder: Path) -> dict[str, Any]:
+    """Return the note of an index; empty if there is none."""
     try:
         return read_json(folder / NOTE, dict[str, Any])
     except UserError:

@@ -80,19 +80,25 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
 
 
 def open_node(
-    folder: Path, silo: str, policy: Policy | None = None, *, run: Run | None = None, private: bool = False
+    folder: Path,
+    silo: str,
+    policy: Policy | None = None,
+    *,
+    backend: Backend | None = None,
+    run: Run | None = None,
+    private: bool = False,
 ) -> SiloNode:
     """Open the index of one silo for many queries. The indexes of other silos need not be in the folder.
 
-    The backend is that of `open_nodes`, and so is the policy by default. If it accepts the words and regions of queries, the
-    model of the run with the index folder scores items. Without a run, codes only are compared. A ``private`` index is one
-    that others must not be able to read.
+    The policy and the backend are by default those of `open_nodes`. If the policy accepts the words and regions of queries,
+    the model of the run with the index folder scores items. Without a run, codes only are compared. A ``private`` index is
+    one that others must not be able to read.
 
     Raises:
         UserError: If the silo is not indexed, others can read its private index, the policy is not valid, the backend is not
             installed, or scoring needs torch and it is not installed.
     """
-    backend = _checked_backend(None, folder)
+    backend = _checked_backend(backend, folder)
     existing = _index_files(folder).get(silo, {})
     if not existing:
         raise NotIndexed(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
@@ -127,7 +133,11 @@ def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str
 
 
 class RunSearch(Federation):
-    """Search the open silos of a run, ``nodes``, in this process. `silohash.search.bus.now` runs its coroutines."""
+    """Search the silos of a run in this process. `silohash.search.bus.now` runs its coroutines.
+
+    Attributes:
+        nodes: The open silos, by name.
+    """
 
     silos_are_here = True
 
@@ -223,6 +233,7 @@ def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str
 
 
 def _index_files(folder: Path) -> dict[str, dict[Modality, Path]]:
+    """Return the paths of the index files of each silo, in the order of the silos' names."""
     files: dict[str, dict[Modality, Path]] = {}
     for silo, modality, path in index_files(folder):
         if silo.startswith("."):

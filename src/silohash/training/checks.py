@@ -112,10 +112,7 @@ def without_labels(registry: Registry) -> list[str]:
 def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:  # noqa: ARG001  as `Featurizer.statistics`
     """Return the sums that a silo shares under differential privacy, on which featurizers are fitted: those of no items.
 
-    Words are then weighed equally, and unknown words cannot be told from others.
-
-    Raises:
-        UserError: If vectors of the featurizer cannot be computed without sums over the items of silos.
+    Words are then weighed equally, and unknown words cannot be told from others. Featurizers that need sums are refused.
     """
     given = featurizer.given if isinstance(featurizer, NetworkFeatures) else featurizer
     fixed = isinstance(given, GivenFeatures) and not given.standardize

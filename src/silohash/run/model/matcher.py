@@ -167,5 +167,6 @@ def nodes_from(arrays: Mapping[str, np.ndarray]) -> Nodes:
 
 
 def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
+    """Return an array as a tensor, numbers in single precision."""
     found = torch.from_numpy(np.ascontiguousarray(array))
     return found if found.dtype == torch.bool else found.float()

@@ -155,6 +155,7 @@ def _miscounted(found: Arrays, labels: int, items: int) -> str | None:
 
 
 def _decoded(text: str) -> object:
+    """Return the value of a JSON text, or None if there is none."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
