@@ -83,6 +83,16 @@ def said_by(parts: Iterable[str], keys: Mapping[str, set[str]]) -> frozenset[str
     return NONE.union(*(keys[term] for term in terms if term in keys))
 
 
+def _own(icons: Sequence[Icon], table: Labels) -> tuple[Labels, Labels]:
+    """Return what the name and the categories of each icon say, and what its tags say."""
+    names, others = keys_of(table, of_names=True), keys_of(table, of_names=False)
+    stated = {}
+    for icon in icons:
+        categories = [name for name in icon.categories if "-".join(words_of(name)) not in COARSE]
+        stated[icon.key] = said_by([icon.title], names) | said_by(categories, others)
+    return stated, {icon.key: said_by(icon.tags, others) for icon in icons}
+
+
 def votes_of(icons: Sequence[Icon], own: Labels) -> dict[str, dict[str, list[float]]]:
     """Return by word of a name and concept which share of the icons with the word has the concept by its own words.
 
@@ -110,11 +120,7 @@ def passes(shares: Sequence[float], mean: float) -> bool:
 def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
     """Return the concepts of each icon that has any, by its key. The folder holds the tables."""
     table, rejected, wrong = (read_table(folder / f"{name}.txt") for name in TABLES)
-    names, others = keys_of(table, of_names=True), keys_of(table, of_names=False)
-    stated, tagged = {}, {icon.key: said_by(icon.tags, others) for icon in icons}
-    for icon in icons:
-        categories = [name for name in icon.categories if "-".join(words_of(name)) not in COARSE]
-        stated[icon.key] = said_by([icon.title], names) | said_by(categories, others)
+    stated, tagged = _own(icons, table)
     votes = votes_of(icons, {key: stated[key] | tagged[key] for key in stated})
     shared = {word for word, of_word in votes.items() if any(len(shares) > 1 for shares in of_word.values())}
 
