@@ -113,6 +113,9 @@ def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:
     """Return the sums that a silo shares under differential privacy, on which featurizers are fitted: those of no items.
 
     Words are then weighed equally, and unknown words cannot be told from others. Featurizers that need sums are refused.
+
+    Raises:
+        UserError: If the featurizer is fitted to sums.
     """
     given = featurizer.given if isinstance(featurizer, NetworkFeatures) else featurizer
     fixed = isinstance(given, GivenFeatures) and not given.standardize

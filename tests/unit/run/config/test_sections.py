@@ -207,7 +207,7 @@ def test_evaluations_tasks_and_measures() -> None:
     )
     assert (config.measures, config.evaluations, config.tasks) == (("mAP@50", "P@10"), ("GL", "PL"), ("i2i", "t2t"))
     for key, value, part in (
-        ("evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, PL, PG, XS'),
+        ("evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, GF, GA, PL, PF, PA, PG, XS'),
         ("tasks", ["i2t", "i2v"], '"i2v" is not one of i2t, t2i, i2i, t2t, i2item, t2item'),
         ("measures", ["mAP@all", "mPA@all"], "mPA"),
         ("measures", ["mAP@0"], "mAP@0"),
