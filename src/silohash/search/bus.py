@@ -324,11 +324,7 @@ def _reply(
 
 
 def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: float) -> dict[str, Answer | Reason]:
-    """Return the answers of quick silos by name. None is asked after ``end``, a value of the monotonic clock.
-
-    This thread and the helpers each take the next silo until none is left. A helper that is still busy with another search
-    is not waited for.
-    """
+    """Return the answers of quick silos by name. None is asked after ``end``, a value of the monotonic clock."""
     waiting, found = deque(nodes), dict[str, Answer | Reason]()
 
     def work() -> None:
@@ -347,7 +343,7 @@ def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: f
     started = [_helpers().submit(work) for _ in range(helpers)]
     work()
     for helper in started:
-        if not helper.cancel():
+        if not helper.cancel():  # one that is still busy with another search is not waited for
             helper.result()
     return found
 
