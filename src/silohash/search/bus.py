@@ -55,14 +55,13 @@ SHARED_CODES = 1_000_000
 
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
-_WANTED: Mapping[type, type] = {
-    Query: Hits,
-    Browse: Hits,
-    ItemRequest: Item,
-    CodeRequest: Code,
-    StatusRequest: SiloStatus,
-}
-_NAMES: Mapping[type, str] = {Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary"}
+WANTED = {Query: Hits, Browse: Hits, ItemRequest: Item, CodeRequest: Code, StatusRequest: SiloStatus}
+"""The answer to each request, unless it is refused."""
+
+KINDS: Mapping[type, str] = {
+    Query: "search", Browse: "browse", ItemRequest: "item", CodeRequest: "code", StatusRequest: "status",
+    Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary", Refusal: "refusal",
+}  # fmt: skip
 _log = logging.getLogger(__name__)
 
 Arrived: TypeAlias = Callable[[str, Answer | Reason], None]
@@ -167,8 +166,8 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
     """Return what is wrong with the answer of a silo to a request, or an empty string. A refusal answers any request."""
     if isinstance(answer, Refusal):
         return ""
-    if not isinstance(answer, wanted := _WANTED[type(request)]):
-        return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
+    if not isinstance(answer, wanted := WANTED[type(request)]):
+        return f"It answered with {KINDS[type(answer)]} instead of {KINDS[wanted]}."
     match request, answer:
         case _, Hits() if {*answer.silos, *answer.missing_silos, *answer.limited_silos} - {silo}:
             return "It answered in the name of another silo."
