@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import AlreadyExists, InvalidFile, InvalidName
 from silohash.base.files import check_private, write_bytes, write_secret
 from silohash.base.forms import reading
@@ -117,7 +118,9 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         if server:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_host(name)]), critical=False)
+            dns = x509.DNSName(name)
+            host = attempted(lambda: x509.IPAddress(ipaddress.ip_address(name)), ValueError, otherwise=dns)
+            builder = builder.add_extension(x509.SubjectAlternativeName([host]), critical=False)
         return builder.sign(self.key, SHA256()).public_bytes(Encoding.PEM)
 
     def write_member(self, certificate: Path, key: Path, name: str, *, server: bool = False) -> None:
@@ -270,13 +273,6 @@ def _subject(name: str) -> x509.Name:
         )
     attributes = {NameOID.COMMON_NAME: name, NameOID.ORGANIZATION_NAME: ORGANIZATION}
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes.items()])
-
-
-def _host(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
 
 
 def _key_bytes(key: SigningKey) -> bytes:

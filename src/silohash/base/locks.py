@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from silohash.base.errors import InUse, UserError
 from silohash.base.files import explaining_disk_errors, read_json, remove_leftovers, write_json
@@ -73,7 +73,11 @@ def locked(
         lock = _taken(folder, remedy, wait_seconds, notify)
     try:
         _held.add(mine)
-        write_json(place / HOLDER, _this_process())
+        program, *arguments = sys.argv or ["python"]
+        name = "silohash" if "silohash" in program else Path(program).name or "python"
+        since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+        about = _Holder(os.getpid(), socket.gethostname(), since, shlex.join([name, *arguments]))
+        write_json(place / HOLDER, asdict(about))
         yield True
     finally:
         _held.discard(mine)
@@ -154,13 +158,6 @@ def holder(folder: Path) -> str:
     except UserError:
         return "another process"
     return f"process {about.process} on {_short(about.host)} since {_short(about.since)} ({_short(about.command)})"
-
-
-def _this_process() -> dict[str, Any]:
-    program, *arguments = sys.argv or ["python"]
-    name = "silohash" if "silohash" in program else Path(program).name or "python"
-    since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-    return asdict(_Holder(os.getpid(), socket.gethostname(), since, shlex.join([name, *arguments])))
 
 
 def _short(value: str) -> str:

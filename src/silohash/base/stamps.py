@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from silohash.base.attempts import attempted
 from silohash.base.cache import private_cache
 from silohash.base.errors import UserError
 from silohash.base.files import digest_file, digest_json, read_json, write_json
@@ -53,10 +54,7 @@ def table_path(kind: str, folder: Path) -> Path:
 
 def read_table(kind: str, folder: Path) -> Table:
     """Return what is remembered of the files of a folder; nothing if that is missing or damaged."""
-    try:
-        return read_json(table_path(kind, folder), Table)
-    except UserError:
-        return {}
+    return attempted(lambda: read_json(table_path(kind, folder), Table), UserError, otherwise=Table())
 
 
 def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:

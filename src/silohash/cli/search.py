@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import ConflictingOptions, EmptyInput, NoEffect, NothingUsable, UnknownName
 from silohash.base.files import read_text
 from silohash.base.registry import suggestion
@@ -443,10 +444,7 @@ def picture_of(hit: Hit) -> Image.Image | None:
             return decode(read_bytes(hit.path), at_least_pixels=SHOWN_PIXELS)
         except (OSError, ValueError):
             pass
-    try:
-        return hit.preview
-    except (OSError, ValueError):
-        return None
+    return attempted(lambda: hit.preview, OSError, ValueError, otherwise=None)
 
 
 def show_picture(hit: Hit, graphics: Graphics) -> None:

@@ -64,12 +64,8 @@ _byte_distance: Any = intrinsic(_emit_byte_distance)
 
 @njit(cache=True, nogil=True)
 def _measure(block: Blocks, query: Blocks, fresh: bool, distances: Buffer) -> Any:  # noqa: ANN401  a number
-    """Write the distances between a query ``(bytes,)`` and a block ``(bytes, codes)``, and return the lowest.
-
-    A fresh block is read from memory, row by row, which the processor can prefetch. A cached block is read eight or four
-    rows at a time, which is faster.
-    """
-    if fresh:
+    """Write the distances between a query ``(bytes,)`` and a block ``(bytes, codes)``, and return the lowest."""
+    if fresh:  # from memory, which the processor can prefetch row by row; groups of rows are faster in its cache
         _measure_by_rows(block, query, distances)
     else:
         _measure_by_groups(block, query, distances)

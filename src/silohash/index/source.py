@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -64,11 +65,5 @@ def find_file(folders: tuple[Path, ...], name: object) -> Path | None:
     if relative.is_absolute() or ".." in relative.parts:
         return None
     candidates = (folder / relative for folder in folders)
-    return next((path for path in candidates if _is_file(path)), None)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    # Unlike `Path.is_file`, this does not raise an error for a name that is too long.
+    return next((path for path in candidates if os.path.isfile(path)), None)  # noqa: PTH113

@@ -456,12 +456,9 @@ def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleSco
 
 
 def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> dict[str, Any]:
-    """Return the fields of a row that sum up its parts: the mean over their queries or, of ranks, the median.
-
-    Ranks of parts with different queries have the mean of the parts' medians, without an interval.
-    """
+    """Return the fields of a row that sum up its parts: the mean over their queries or, of ranks, the median."""
     are_ranks = parts[0].are_ranks
-    medians = are_ranks and not same_queries
+    medians = are_ranks and not same_queries  # the mean of the parts' medians, without an interval
     counted = {name: [getattr(part, name)[part.counted] for part in parts] for name in ("value", "best", "worst")}
     combined = {name: _combined(values, same_queries=same_queries) for name, values in counted.items()}
     low, high = bootstrap_interval(combined["value"], seed=seed, median=are_ranks)

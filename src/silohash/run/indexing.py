@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import AlreadyExists, ArchiveUnsuitable, InvalidName, NoEffect, NothingUsable, UserError
 from silohash.base.files import folder_beside, make_private, read_json, write_json
 from silohash.base.names import canonical
@@ -323,7 +324,7 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
     folder = _existing(run.index_folder, name)
     if folder is None:
         return
-    origin = _origin(folder)
+    origin = attempted(lambda: read_json(folder / NOTE, dict[str, Any]), UserError, otherwise=dict[str, Any]())
     same_folder = archive.folder is not None and origin.get("folder") == str(archive.folder)
     if same_folder or (archive.card.digest and origin.get("digest") == archive.card.digest):
         return
@@ -384,11 +385,3 @@ def _existing(indexes: Path, name: str) -> Path | None:
     same = canonical(name).casefold()
     found = (folder for folder in folders if canonical(folder.name).casefold() == same)
     return next((folder for folder in found if not folder.is_dir() or any(folder.iterdir())), None)
-
-
-def _origin(folder: Path) -> dict[str, Any]:
-    """Return the note of an index; empty if there is none."""
-    try:
-        return read_json(folder / NOTE, dict[str, Any])
-    except UserError:
-        return {}

@@ -55,14 +55,13 @@ SHARED_CODES = 1_000_000
 
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
-_WANTED: Mapping[type, type] = {
-    Query: Hits,
-    Browse: Hits,
-    ItemRequest: Item,
-    CodeRequest: Code,
-    StatusRequest: SiloStatus,
-}
-_NAMES: Mapping[type, str] = {Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary"}
+WANTED = {Query: Hits, Browse: Hits, ItemRequest: Item, CodeRequest: Code, StatusRequest: SiloStatus}
+"""The answer to each request, unless it is refused."""
+
+KINDS: Mapping[type, str] = {
+    Query: "search", Browse: "browse", ItemRequest: "item", CodeRequest: "code", StatusRequest: "status",
+    Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary", Refusal: "refusal",
+}  # fmt: skip
 _log = logging.getLogger(__name__)
 
 Arrived: TypeAlias = Callable[[str, Answer | Reason], None]
@@ -167,8 +166,8 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
     """Return what is wrong with the answer of a silo to a request, or an empty string. A refusal answers any request."""
     if isinstance(answer, Refusal):
         return ""
-    if not isinstance(answer, wanted := _WANTED[type(request)]):
-        return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
+    if not isinstance(answer, wanted := WANTED[type(request)]):
+        return f"It answered with {KINDS[type(answer)]} instead of {KINDS[wanted]}."
     match request, answer:
         case _, Hits() if {*answer.silos, *answer.missing_silos, *answer.limited_silos} - {silo}:
             return "It answered in the name of another silo."
@@ -327,11 +326,7 @@ def _reply(
 
 
 def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: float) -> dict[str, Answer | Reason]:
-    """Return the answers of quick silos by name. None is asked after ``end``, a value of the monotonic clock.
-
-    This thread and the helpers each take the next silo until none is left. A helper that is still busy with another search
-    is not waited for.
-    """
+    """Return the answers of quick silos by name. None is asked after ``end``, a value of the monotonic clock."""
     waiting, found = deque(nodes), dict[str, Answer | Reason]()
 
     def work() -> None:
@@ -350,7 +345,7 @@ def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: f
     started = [_helpers().submit(work) for _ in range(helpers)]
     work()
     for helper in started:
-        if not helper.cancel():
+        if not helper.cancel():  # one that is still busy with another search is not waited for
             helper.result()
     return found
 

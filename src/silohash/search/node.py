@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import LimitReached, NotFound, NotPermitted, NotSearchable, UserError
 from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
@@ -345,10 +346,8 @@ class SiloNode:
 
     def _changed(self) -> bool:
         """Return whether items changed since they were loaded, as when one is removed between the scan and the reading."""
-        try:
-            return any(loaded.outdated() for loaded in self._loaded.values())
-        except UserError:
-            return False
+        loaded = self._loaded.values()
+        return attempted(lambda: any(each.outdated() for each in loaded), UserError, otherwise=False)
 
     def _released_hits(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
         """Search, and leave out what the policy hides if it releases ranks only."""

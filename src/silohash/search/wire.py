@@ -33,10 +33,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from silohash import __version__
+from silohash.base.attempts import attempted
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError, WrongForm
 from silohash.base.forms import detail, fault
 from silohash.index.server import time_limit
-from silohash.search.bus import Arrived, Replies, answer_of, ignored
+from silohash.search.bus import KINDS, WANTED, Arrived, Replies, answer_of, ignored
 from silohash.search.checks import Allowance, Distances, Observer, has_too_many_values
 from silohash.search.fields import MOST_CHARACTERS, Sent, Sometimes, Text, Unsent
 from silohash.search.hits import Hits, Query
@@ -45,7 +46,6 @@ from silohash.search.reasons import Reason
 from silohash.search.requests import (
     Answer,
     Browse,
-    Code,
     CodeRequest,
     Item,
     ItemRequest,
@@ -79,21 +79,8 @@ EXCLUDED = Reason("An administrator of the hub has excluded it.", "excluded")
 OVERLOAD = Reason("It was not asked, because reading its answers takes too much of the hub's time.", "overload")
 
 
-REQUESTS: Mapping[str, type] = {
-    "search": Query,
-    "browse": Browse,
-    "item": ItemRequest,
-    "code": CodeRequest,
-    "status": StatusRequest,
-}
-ANSWERS: Mapping[str, type] = {
-    "hits": Hits,
-    "released": Item,
-    "item code": Code,
-    "summary": SiloStatus,
-    "refusal": Refusal,
-}
-_KINDS: Mapping[type, str] = {form: kind for kinds in (REQUESTS, ANSWERS) for kind, form in kinds.items()}
+REQUESTS: Mapping[str, type] = {KINDS[form]: form for form in WANTED}
+ANSWERS: Mapping[str, type] = {kind: form for form, kind in KINDS.items() if form not in WANTED}
 
 
 class _AnyVersion(TypedDict):
@@ -121,7 +108,7 @@ class _Form:
 def _form_of(cls: Hashable) -> _Form:
     """Return the form that the annotations of a class declare. An answer also names its silo."""
     cls = cast(type, cls)
-    entries: dict[str, Any] = {"version": Literal[2], "kind": Literal[_KINDS[cls]], "silohash": NotRequired[Text]}
+    entries: dict[str, Any] = {"version": Literal[2], "kind": Literal[KINDS[cls]], "silohash": NotRequired[Text]}
     if cls in ANSWERS.values():
         entries["silo"] = NotRequired[Text]
     sent: dict[str, Sent] = {}
@@ -164,7 +151,7 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     """Return the message of a value. Its name begins a sentence."""
     form = _form_of(cast(Hashable, type(value)))
     fields = {attribute: getattr(value, attribute) for attribute in form.sent}
-    document: dict[str, Any] = {"version": VERSION, "kind": _KINDS[type(value)], "silohash": __version__, **first}
+    document: dict[str, Any] = {"version": VERSION, "kind": KINDS[type(value)], "silohash": __version__, **first}
     for attribute, how in form.sent.items():
         if fields[attribute] is not None or attribute not in form.optional:
             document[how.name] = how.encode(fields[attribute], fields)
@@ -190,7 +177,10 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         value = cls(**{attribute: how.decode(document[how.name], document) for attribute, how in sent})
     except ValidationError as error:
         # A later version may have another form, so its number is looked for first.
-        version = _version(content)
+        versions = TypeAdapter(_AnyVersion)
+        version = attempted(
+            lambda: versions.validate_json(content, strict=True)["version"], ValidationError, otherwise=None
+        )
         if version not in (None, VERSION):
             raise UnreadableMessage(
                 f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
@@ -210,14 +200,6 @@ def _compare(sender: str, version: str) -> None:
     if version != __version__ and sender not in _of_other_versions:
         _of_other_versions.add(sender)
         _log.warning("%s has silohash %s, and this process %s", sender, version or "of an unknown version", __version__)
-
-
-def _version(content: bytes) -> int | None:
-    """Return the version of a message, or None if it does not have one."""
-    try:
-        return TypeAdapter(_AnyVersion).validate_json(content, strict=True)["version"]
-    except ValidationError:
-        return None
 
 
 def encode_request(request: Request) -> bytes:

@@ -27,6 +27,7 @@ from typing import Any
 
 from filelock import lock_descriptor, unlock_descriptor
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile, UserError
 from silohash.search.filters import LABELS
 from silohash.search.hits import Hits, Query, SearchOptions
@@ -327,10 +328,7 @@ def _end_of(path: Path) -> bytes:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """Return the content of a line, or None if it is not a line of a log."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
+    entry = attempted(lambda: json.loads(line), ValueError, otherwise=None)
     whole = isinstance(entry, dict) and isinstance(entry.get("number"), int) and isinstance(entry.get("before"), str)
     return entry if whole else None
 

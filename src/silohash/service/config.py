@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import InvalidFile
 from silohash.base.files import read_toml
 from silohash.base.forms import detail, fault, located
@@ -36,12 +37,8 @@ MOST_PORT = 65_535
 
 def is_local(host: str | None) -> bool:
     """Return whether a host is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
+    loopback = attempted(lambda: ipaddress.ip_address(host or "").is_loopback, ValueError, otherwise=False)
+    return loopback or host == "localhost"
 
 
 def _checked_server(address: str) -> str:

@@ -28,9 +28,10 @@ from prometheus_client.registry import Collector
 from silohash import __version__
 from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, NotFound, TimeOver, UserError
 from silohash.search.breaker import State
-from silohash.search.hits import Hits, Query
+from silohash.search.bus import KINDS
+from silohash.search.hits import Hits
 from silohash.search.reasons import kind_of
-from silohash.search.requests import Browse, CodeRequest, FederationStatus, Item, ItemRequest, SiloStatus, StatusRequest
+from silohash.search.requests import FederationStatus, Item, SiloStatus
 from silohash.search.wire import Response
 from silohash.service.config import MetricsSettings, host_and_port
 from silohash.service.logs import Kind, Outcome
@@ -158,15 +159,6 @@ reached a limit. ``late``: the hub did not wait any more when the turn of the re
 cannot be written. ``refused``: the policy forbids it, or the index cannot be used for it. ``failed``: an unexpected error.
 ``forged``, ``replayed``, ``stale``: see `silohash.service.envelope.Rejected`.
 """
-
-KINDS: Mapping[type, str] = {
-    Query: "search",
-    Browse: "browse",
-    ItemRequest: "item",
-    CodeRequest: "code",
-    StatusRequest: "status",
-}
-"""The kind of each request."""
 
 REFUSALS: Mapping[type[Exception], Refusal] = {
     NotFound: "not_found",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import (
     MissingFile,
     UserError,
@@ -305,10 +306,8 @@ def read_override(override: str) -> tuple[str, Any]:
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise WrongForm(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
-    try:
-        return key.strip(), tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), text
+    read = attempted(lambda: tomllib.loads(f"value = {text}")["value"], tomllib.TOMLDecodeError, otherwise=text)
+    return key.strip(), read
 
 
 def similar_file(path: Path) -> str:

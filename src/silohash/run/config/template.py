@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from silohash.base.analysis import UNICODE, named_languages
+from silohash.base.attempts import attempted
 from silohash.base.errors import MissingFile, ModalityNeeded, UnknownName, UserError
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, TASKS, Modality, Task, database_modalities, query_modality
@@ -54,7 +55,7 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     LOCAL_METHODS.target(local or WITH_LABELS)  # names are checked before the methods are imported
     FEDERATED_METHODS.target(federated)
     published = find_backbone(backbone, file) if backbone else None
-    archive = _opened(data)
+    archive = attempted(lambda: named_or_folder(data), UserError, otherwise=None)  # it may not exist yet
     words, words_comment = _words(archive)
     networks = _network_tables(published, MODALITIES if archive is None else _present(archive), words, words_comment)
     tasks, tasks_comment = _tasks(archive)
@@ -107,14 +108,6 @@ def _presets_comment(section: str, name: str, method: Any) -> str:  # noqa: ANN4
     *first, last = (f"`{preset}`" for preset in method.presets)
     presets = f"{', '.join(first)} and {last}" if first else last
     return f"Presets of {name}: {presets}. `silohash list {section} {name}` shows their values."
-
-
-def _opened(data: str) -> Archive | None:
-    """Return the archive, or None if it does not exist yet."""
-    try:
-        return named_or_folder(data)
-    except UserError:
-        return None
 
 
 def _present(archive: Archive) -> tuple[Modality, ...]:

@@ -164,10 +164,12 @@ class Encoder:
         Raises:
             UserError: If the tower cannot be read, or the model does not have the modality.
         """
+        from PIL import Image
+
         self._check(modality)
         featurizer = self.featurizers[modality]
         try:
-            values = featurizer.encode_one(_blank(modality))
+            values = featurizer.encode_one("a" if modality == "text" else Image.new("L", (32, 32), "white"))
         except UserError:  # it takes vectors, or texts with a known word
             values = np.zeros((1, *featurizer.shape), np.float32)
         if not self.label_sides:
@@ -179,14 +181,6 @@ class Encoder:
                 f"The model was trained without {modality} data and encodes only {' and '.join(self.featurizers)}. "
                 f"Ask with {' or '.join(self.featurizers)} instead."
             )
-
-
-def _blank(modality: Modality) -> Value:
-    if modality == "text":
-        return "a"
-    from PIL import Image
-
-    return Image.new("L", (32, 32), "white")
 
 
 class OnnxTowers:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -156,7 +155,8 @@ def arrays_of(nodes: Nodes) -> Arrays:
 
 def nodes_from(arrays: Mapping[str, np.ndarray]) -> Nodes:
     """Return the nodes that `arrays_of` gave, possibly in half precision."""
-    parts = {name: _tensor(array) for name, array in arrays.items()}
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    parts = {name: part if part.dtype == torch.bool else part.float() for name, part in tensors.items()}
     return Nodes(
         values=parts["values"],
         mask=parts["mask"],
@@ -164,9 +164,3 @@ def nodes_from(arrays: Mapping[str, np.ndarray]) -> Nodes:
         edges=parts.get("edges"),
         extra={name.removeprefix(EXTRA): part for name, part in parts.items() if name.startswith(EXTRA)},
     )
-
-
-def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
-    """Return an array as a tensor, numbers in single precision."""
-    found = torch.from_numpy(np.ascontiguousarray(array))
-    return found if found.dtype == torch.bool else found.float()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import NotExportable, UserError
 from silohash.base.files import digest_bytes
 from silohash.base.optional import missing_package
@@ -34,21 +36,16 @@ def save_networks(featurizers: Mapping[Modality, Featurizer], notify: Notify) ->
     A network that cannot be written, or that does not agree with torch, is left out. Queries then need torch.
     """
     for modality, featurizer in featurizers.items():
-        if isinstance(featurizer, NetworkFeatures) and not featurizer.half and not _is_cached(featurizer.key):
+        if not isinstance(featurizer, NetworkFeatures) or featurizer.half:
+            continue
+        # A network whose record is damaged is written again.
+        if attempted(partial(cached_network, featurizer.key), UserError, otherwise=None) is None:
             try:
                 _save(featurizer)
             except (UserError, ImportError, RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
                 if isinstance(error, ImportError) and missing_package(error) is None:
                     raise
                 notify(f"Encoding {modality} queries needs torch: {' '.join(str(error).split())[:300]}")
-
-
-def _is_cached(key: str) -> bool:
-    """Return whether the cache holds a network. One whose record is damaged is written again."""
-    try:
-        return cached_network(key) is not None
-    except UserError:
-        return False
 
 
 class _Vectors(nn.Module):

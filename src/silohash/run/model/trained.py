@@ -139,7 +139,9 @@ class TrainedModel:
 
     def digest(self, name: str = GLOBAL) -> str:
         """Return the digest of everything that decides the codes of a model: towers, featurizers and weights."""
-        return self.weights[name].digest(self._digest())
+        states = {modality: featurizer.state() for modality, featurizer in self.featurizers.items()}
+        vectors_digest = {modality: [digest_arrays(arrays), about] for modality, (arrays, about) in states.items()}
+        return self.weights[name].digest(digest_json([self.spec.to_json(), vectors_digest]))
 
     def encoder(self, name: str = GLOBAL, device: torch.device | None = None) -> Encoder:
         """Return the encoder of the global model, or of a silo's personal model, run by torch. See `network`."""
@@ -206,12 +208,6 @@ class TrainedModel:
         if self.deployed == (GLOBAL,):
             remedy = "Each silo has stored a personal model on its own machine. Search there."
         return f'silos share only a part of its parameters under "{self.config.federated.name}". {remedy}'
-
-    def _digest(self) -> str:
-        """Return a digest of the towers' form and of the featurizers."""
-        states = {modality: featurizer.state() for modality, featurizer in self.featurizers.items()}
-        vectors_digest = {modality: [digest_arrays(arrays), about] for modality, (arrays, about) in states.items()}
-        return digest_json([self.spec.to_json(), vectors_digest])
 
     def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
         """Write the model's folder, with the towers as ONNX files if there are any, replacing an earlier one."""

@@ -71,12 +71,7 @@ class Connection:
         return f'{type(self).__name__}("{self.url}")'
 
     def _request(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> dict[str, Any]:
-        """Return the JSON document of an answer; empty if the answer has none.
-
-        Raises:
-            UserError: If the server refuses the request (the error that it names by its key), cannot be reached, or does
-                not answer with JSON.
-        """
+        """Return the JSON document of an answer; empty without one. A refusal is the error that the server names by key."""
         headers = self._headers | ({"content-type": content_type} if content_type else {})
         request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  it is checked
         status, content = self._answer(request)

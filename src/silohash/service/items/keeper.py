@@ -252,11 +252,8 @@ class Keeper:
         return self._indexer
 
     def _is_mounted(self, writer: Indexer) -> bool:
-        """Return whether the folder may be read: it has the subfolder, or no item of it is indexed yet.
-
-        An empty folder, as of a disk that is not mounted, would otherwise remove all items. The subfolder is created before
-        the first item, and shows later that the folder is the same.
-        """
+        """Return whether the folder may be read: it has the subfolder, or no item of it is indexed yet."""
+        # An empty folder, as of a disk that is not mounted, would otherwise remove all items.
         mark = self.folder / PUT
         if not mark.is_dir() and self.folder.is_dir() and not writer.ledger.counts():
             with explaining_disk_errors(mark):

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import UserError
 from silohash.base.files import (
     PART,
@@ -135,10 +136,9 @@ class Records:
     def _is_used(self, picture: str) -> bool:
         """Return whether the record to which a picture belongs names it, or cannot be read."""
         path = self.folder / f"{picture.rpartition('-')[0]}.json"
-        try:
-            return path.exists() and read_json(path, Record).picture == picture
-        except UserError:
-            return True
+        return attempted(
+            lambda: path.exists() and read_json(path, Record).picture == picture, UserError, otherwise=True
+        )
 
     def _path(self, name: str) -> Path:
         """Return the file of an item. Its name is a digest, because ids may contain any character."""

@@ -114,10 +114,7 @@ def _check_header(content: bytes) -> None:
 
 
 def _check_single_kind(content: bytes) -> None:
-    """Check that a picture file is not also a file of another kind, has few frames, and has nothing after the picture.
-
-    Bytes after a JPEG file are allowed, because phones store a video or a second picture there.
-    """
+    """Check that a picture file is not also a file of another kind, has few frames, and has nothing after the picture."""
     lowered = content.lower()
     other = b"%pdf-" in lowered[:_PDF_WITHIN] or any(mark in lowered for mark in _MARKUP)
     if other or zipfile.is_zipfile(io.BytesIO(content)):
@@ -127,6 +124,7 @@ def _check_single_kind(content: bytes) -> None:
     layout = next((read(content) for start, read in _LAYOUTS.items() if content.startswith(start)), None)
     if layout is not None and layout.frames > MOST_FRAMES:
         raise UploadRefused(f"The picture has {layout.frames:,} frames. Send at most {MOST_FRAMES:,}.", 413)
+    # A JPEG file has no layout here, because phones store a video or a second picture after it.
     if layout is not None and content[layout.end :].strip(b"\0"):
         raise UploadRefused(
             f"The file has {len(content) - layout.end:,} bytes after the picture. Save the picture again as PNG or JPEG."

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__, features
+from silohash.base.attempts import attempted
 from silohash.base.errors import ModalityNeeded, NotSupported, OtherVersion, SilosDiffer
 from silohash.base.files import write_bytes
 from silohash.base.forms import reading
@@ -155,12 +156,7 @@ def _miscounted(found: Arrays, labels: int, items: int) -> str | None:
 
 
 def _decoded(text: str) -> object:
-    """Return the value of a JSON text, or None if there is none."""
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value
+    return attempted(lambda: json.loads(text), ValueError, RecursionError, otherwise=None)
 
 
 @dataclass(frozen=True)
