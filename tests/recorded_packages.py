@@ -86,6 +86,7 @@ PACKAGES = {
     "pytest-xdist": Row(TOOL),
     "python-multipart": Row(NOTHING, "page"),
     "pyyaml": Row(TOOL),
+    "resvg-py": Row(NOTHING, "build"),
     "rich": Row(NOTHING, "training"),
     "ruff": Row(TOOL),
     "safetensors": Row(NOTHING, "training"),

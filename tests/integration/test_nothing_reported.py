@@ -20,12 +20,14 @@ from silohash.run.config.toml import toml_value
 from silohash.run.folder import Run
 from silohash.service.clients.search import Client
 from tests import backbones, nats, recorder, servers
+from tests.icon_packages import write_packages
 from tests.integration.test_live_items import Member, Silo
 from tests.pictures import small_config
 from tests.ports import free_port
 from tests.recorder import Recorder
 from tests.runs import train, write_archive, write_config
 from tests.served import drawn, png, write_pictures
+from tests.split_icons import store_split
 from tests.studies import tiny_study
 from tests.unit.cli.test_demo import SMALL
 
@@ -123,6 +125,27 @@ def test_search_by_a_heic_picture(watched: Recorder, run: Path) -> None:
     package.from_pillow(drawn("red", "square")).save(watched.work / "square.heic")
     with watched.scenario("heic"):
         assert "square" in watched.silohash("search", run, "--image", "square.heic")
+
+
+BUILDS = """
+from pathlib import Path
+from silohash.data.build.icons import concepts
+from silohash.data.build.icons.builder import build_icons
+concepts.LEAST_ITEMS = 9
+build_icons(Path("icons"), packages=Path("packages"), registry="", cap=0, said=print, tables=Path("tables"))
+"""
+"""Builds the icons from small packages, of which too few items have each label."""
+
+
+def test_build_of_the_icons(watched: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path))
+    monkeypatch.setattr("silohash.data.build.icons.concepts.LEAST_ITEMS", 9)
+    write_packages(watched.work / "packages", watched.work / "tables")
+    store_split(watched.work / "packages", watched.work / "tables")
+    with watched.scenario("build"):
+        done = watched.run("-c", BUILDS)
+    assert done.returncode == 0, done.stderr
+    assert (watched.work / "icons" / "metadata.csv").is_file()
 
 
 Commands = list[tuple[int, tuple[object, ...]]]

@@ -215,6 +215,7 @@ def _given_codes(queries: object, database: object) -> tuple[Codes | Given, Code
 def _check_rows(
     sides: tuple[Codes | Given, Codes | Given], labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]
 ) -> None:
+    """Check that codes, labels and ids of each side describe the same items."""
     for side, of_side, names in zip(sides, labels, ids, strict=True):
         _check_length(of_side, len(side))
         _check_length(names, len(side))
@@ -266,5 +267,6 @@ def _doubts_of_relevance(relevance: Relevance, found: Iterable[PerQuery], *, ids
 
 
 def _warn(*doubts: Iterable[str]) -> None:
+    """Warn the caller of the public function."""
     for doubt in chain.from_iterable(doubts):
         warnings.warn(doubt, PlausibilityWarning, stacklevel=3)

@@ -63,6 +63,7 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
 
 
 def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Table]:
+    """Return both sides as `Codes` or as tables of numbers whose columns are joined."""
     if isinstance(queries, Codes) and isinstance(database, Codes):
         if queries.model_digest != database.model_digest:
             raise ModelsDiffer(

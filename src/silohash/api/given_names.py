@@ -112,6 +112,7 @@ def _table_of_rows(rows: list[Any]) -> Table | None:
 
 
 def _has(values: Table, what: str) -> MultiHot:
+    """Return which labels items have."""
     has, has_not, minus = values == 1, values == 0, values == -1
     if not (has | has_not).all() and not (has | minus).all():
         strange = ~(has | has_not | minus)
@@ -165,6 +166,7 @@ def _is_like_a_row(parts: list[Any], names: list[Name], of_one_length: bool) -> 
 
 
 def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
+    """Return names as tables over the classes that occur on both sides."""
     asked, held = set(queries.names), set(database.names)
     every = asked | held
     check_kinds("labels", every)

@@ -15,6 +15,7 @@ _PACKAGES: Mapping[str, str] = {
     "faiss": "faiss",
     "tensorboard": "tensorboard",
     "matlab": "h5py",
+    "icons": "resvg_py",
     "heic": "pillow_heif",
     "backbones": "huggingface_hub tokenizers transformers",
     "tune": "optuna sqlalchemy",

@@ -110,6 +110,7 @@ def _opened(config: Path) -> Accounts:
 
 
 def _password(*, from_input: bool) -> str:
+    """Return a password from the terminal or from the first line of standard input."""
     if from_input:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():

@@ -51,7 +51,11 @@ SUBCOMMANDS: dict[str, tuple[str, str, tuple[Callable[..., None], ...]]] = {
         (serve.init, serve.key, serve.sign, serve.kits, serve.disable, serve.enable, serve.leave),
     ),
     "audit-log": (SEARCH, "Check the audit log of a silo.", (audit.verify,)),
-    "data": (DATA, "List, check, import and describe archives.", (data.list_, data.check, data.import_, data.card)),
+    "data": (
+        DATA,
+        "List, check, import, build and describe archives.",
+        (data.list_, data.check, data.import_, data.build, data.card),
+    ),
     "account": (
         SEARCH,
         "Manage who may use the service of a hub.",

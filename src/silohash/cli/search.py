@@ -286,6 +286,7 @@ def _about_filters(hits: Hits, labels: list[str] | None, where: list[str] | None
 
 
 def _ids(given: list[str]) -> list[str]:
+    """Return the ids that the values of ``--remove`` name, each once."""
     ids: dict[str, None] = {}
     for value in given:
         names = value.split(",")

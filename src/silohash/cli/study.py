@@ -91,6 +91,7 @@ def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> Stud
 
 
 def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
+    """Return the folder of each study, after checking that no two share one."""
     if out is not None and len(files) == 1:
         return [out]
     folders = [(out or Path("studies")) / file.stem for file in files]
@@ -145,6 +146,7 @@ def sweep(
 
 
 def _axis(text: str) -> dict[str, Any]:
+    """Return the axis that ``section.key=value,value`` describes."""
     from silohash.run.config.load import read_override
 
     key, equals, values = text.partition("=")

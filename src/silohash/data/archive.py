@@ -1,5 +1,7 @@
 """The central data type: an archive of items with a picture, a text, labels and splits."""
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -30,7 +32,7 @@ class Pictures(Protocol):
     def __len__(self) -> int:
         """Return the number of pictures."""
 
-    def picture(self, row: int) -> "Image.Image":
+    def picture(self, row: int) -> Image.Image:
         """Decode one picture (mode ``L`` or ``RGB``)."""
 
     def digest(self) -> str:
@@ -256,7 +258,7 @@ class Archive:
             return []
         return [self.label_names[c] for c in np.flatnonzero(self.labels[row])]
 
-    def of_modality(self, modality: Modality) -> "Archive":
+    def of_modality(self, modality: Modality) -> Archive:
         """Return the same items with this modality only. Both can still be shown to people.
 
         Raises:
@@ -274,7 +276,7 @@ class Archive:
             kept = replace(self, image=None, has_image=np.zeros(len(self), bool), preview=self.pictures())
         return kept.with_digest()
 
-    def with_digest(self) -> "Archive":
+    def with_digest(self) -> Archive:
         """Return the same archive with the digest of ids, labels, splits and content on its card."""
         arrays: dict[str, npt.NDArray[np.generic]] = {f"split/{name}": rows for name, rows in self.splits.items()}
         parts: dict[str, object] = {"label_names": list(self.label_names)}

@@ -11,6 +11,8 @@ Source: J. Platt, "Probabilistic outputs for support vector machines and compari
 Advances in Large Margin Classifiers, 1999, for the regression and its targets.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +66,7 @@ class HitCounts(NamedTuple):
         return np.asarray(self.items[0])
 
 
-def hit_counts(histogram: "Histogram") -> HitCounts:
+def hit_counts(histogram: Histogram) -> HitCounts:
     """Count the nearest items of each query, and the right ones among them. Tied items are as if in random order."""
     groups = histogram.groups(None)
     share = groups.relevant / np.maximum(groups.items, 1)
@@ -95,7 +97,7 @@ class Calibration:
     searched: Annotated[int, Field(ge=1)]
 
     @classmethod
-    def learned(cls, silos: Sequence[HitCounts]) -> "Calibration | None":
+    def learned(cls, silos: Sequence[HitCounts]) -> Calibration | None:
         """Return the calibration of a task from the counts of some silos; None if no query found a right item."""
         if not any(counts.right.any() for counts in silos):
             return None

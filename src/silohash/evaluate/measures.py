@@ -1,5 +1,7 @@
 """Retrieval measures: their names, which users type and results show, and how they are computed."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -124,7 +126,7 @@ class Measure:
         return name + (f"[{options}]" if options else "")
 
     @staticmethod
-    def parse(text: str) -> "Measure":
+    def parse(text: str) -> Measure:
         """Return the measure of a name such as ``mAP@50[denominator=min]``.
 
         Raises:

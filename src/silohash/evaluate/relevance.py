@@ -1,5 +1,7 @@
 """Relevance of items to queries: by shared labels, or by pairs."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -203,7 +205,7 @@ class Pairs:
             raise RepeatedValue("Some pairs of a query and an item are given twice. Give each once.")
 
     @staticmethod
-    def of_groups(query_groups: npt.NDArray[np.generic], database_groups: npt.NDArray[np.generic]) -> "Pairs":
+    def of_groups(query_groups: npt.NDArray[np.generic], database_groups: npt.NDArray[np.generic]) -> Pairs:
         """Return the pairs of queries and items with the same name, such as captions and pictures of one file.
 
         Example:

@@ -5,6 +5,8 @@ come before the relevant ones or are tied with them, so items between two releva
 r different scores of relevant items has 2 r + 1 columns, and the measures are exact.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +38,7 @@ class Scores:
         """Return the number of items."""
         return int(self.values.shape[1])
 
-    def take(self, queries: Rows, items: Rows) -> "Scores":
+    def take(self, queries: Rows, items: Rows) -> Scores:
         """Return the scores of some queries with some items."""
         return Scores(self.values[np.ix_(queries, items)])
 

@@ -11,6 +11,8 @@ A tie group holds the items at one distance. Symbols: b items, g of them relevan
 items, r of them relevant, and t of its items fall within the cutoff. H is the harmonic number.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -71,7 +73,7 @@ class Histogram:
 
     counts: Counts
 
-    def __add__(self, other: "Histogram") -> "Histogram":
+    def __add__(self, other: Histogram) -> Histogram:
         """Return the histogram over the items of both."""
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
@@ -115,7 +117,7 @@ class Histogram:
         """Harmonic numbers from 0 to the number of items, in extended precision, because their differences lose digits."""
         return np.concatenate([[0], np.cumsum(1 / np.arange(1, self.database + 1, dtype=np.longdouble))])
 
-    def all_tied(self) -> "Histogram":
+    def all_tied(self) -> Histogram:
         """Return the histogram with all items at one distance, whose expected values are those of random codes."""
         return Histogram(self.counts.sum(1, keepdims=True))
 

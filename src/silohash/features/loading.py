@@ -1,5 +1,7 @@
 """Prefetch the results of tasks in a few threads, and report progress."""
 
+from __future__ import annotations
+
 import sys
 import time
 from collections import deque
@@ -85,7 +87,7 @@ def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], 
             bar.stop()
 
 
-def _bar(what: str, total: int, done: int) -> "Progress":
+def _bar(what: str, total: int, done: int) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,5 +1,7 @@
 """Texts as the word pieces of a published model: its tokenizer, and the featurizer for a tower that fine-tunes the model."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +69,7 @@ class WordPieces:
         ]
 
     @cached_property
-    def _opened(self) -> "Tokenizer":
+    def _opened(self) -> Tokenizer:
         with needing_transformers("A published model's tokenizer"):
             from tokenizers import Tokenizer
         opened: Tokenizer = Tokenizer.from_str(self.tokenizer)
@@ -120,7 +122,7 @@ class TokenFeatures:
     options: ClassVar[Mapping[str, Any]] = {"model": "", "length": 64, "download": False}
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> "TokenFeatures":
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:
         """Return the featurizer that the options describe."""
         check_texts(kind, modality, column)
         whole("[features] length in word pieces", options["length"], 3)
@@ -136,7 +138,7 @@ class TokenFeatures:
         """Return the number of texts, ``texts (1,)`` int64. Nothing is fitted."""
         return {"texts": np.array([len(rows)], np.int64)}
 
-    def fitted(self, summed: Arrays) -> "TokenFeatures":
+    def fitted(self, summed: Arrays) -> TokenFeatures:
         """Return the featurizer itself, because nothing is fitted."""
         return self
 
@@ -159,6 +161,6 @@ class TokenFeatures:
         return {"tokenizer": tokenizer}, {"kind": self.kind, "modality": self.modality, **sizes}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> "TokenFeatures":
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenFeatures:
         """Return the featurizer with a given state."""
         return cls(WordPieces(arrays["tokenizer"].tobytes().decode(), about["length"], about["padding"]))

@@ -145,7 +145,12 @@ class Neighbors:
 
 
 class Index(Protocol):
-    """Store codes under keys and search them by Hamming distance, in an ``exact`` index as a full scan would."""
+    """Store codes under keys and search them by Hamming distance.
+
+    Attributes:
+        bits: Code length.
+        exact: Whether a search returns exactly what a full scan would return.
+    """
 
     bits: int
     exact: bool

@@ -264,6 +264,7 @@ def _live_keys(store: Store) -> Keys:
 
 
 def _add(index: ServerIndex, store: Store, is_new: Callable[[Keys], npt.NDArray[np.bool_]]) -> None:
+    """Add the codes of a store whose keys are new."""
     for keys, words in store.codes():
         new = is_new(keys)
         if new.any():
@@ -351,6 +352,7 @@ def remove_unused(folder: Path, notify: Notify = lambda text: None) -> None:
 
 
 def _removed(copy: Created, notify: Notify) -> bool:
+    """Remove a copy from its server, and return whether it is gone."""
     try:
         drop_copy(copy.server, copy.collection)
     except UserError as error:

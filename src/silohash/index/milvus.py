@@ -180,6 +180,7 @@ class MilvusIndex(ServerIndex):
     def _hits(
         self, queries: list[bytes], most: int, condition: str, radius_bits: int | None = None
     ) -> list[list[tuple[int, int]]]:
+        """Return the (key, distance) pairs that one request finds for each query."""
         settings: dict[str, Any] = {} if self.exact else {"nprobe": PROBES}
         if radius_bits is not None:
             # Milvus leaves out the items at the radius itself.
@@ -274,6 +275,7 @@ def connection_of(url: str) -> dict[str, str]:
 
 
 def _condition(part: Range) -> str:
+    """Return the expression for a range of keys."""
     return f"key >= {part[0]} and key < {part[1]}"
 
 
@@ -289,4 +291,5 @@ def _encoded(queries: CodeBytes) -> list[bytes]:
 
 
 def _ordered(hits: list[tuple[int, int]]) -> tuple[Keys, Distances]:
+    """Return the keys and distances of (key, distance) pairs, ordered by (distance, key)."""
     return ordered(*zip(*hits, strict=True)) if hits else ordered([], [])

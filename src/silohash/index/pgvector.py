@@ -184,6 +184,7 @@ class PgvectorIndex(ServerIndex):
                 return connection
 
     def _close_idle(self) -> None:
+        """Close the connections that are not in use."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -226,6 +227,7 @@ class PgvectorIndex(ServerIndex):
             connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
 
     def _rows(self, keys: Keys, packed: CodeBytes) -> bytes:
+        """Return rows in PostgreSQL's binary form of ``COPY``."""
         rows = np.zeros(len(keys), _row_type(packed.shape[1]))
         rows["fields"], rows["key_bytes"], rows["code_bytes"] = 2, 8, 4 + packed.shape[1]
         rows["key"], rows["bits"], rows["code"] = keys, self._bits_stored, packed
@@ -291,11 +293,13 @@ def _row_type(code_bytes: int) -> np.dtype[Any]:
 
 
 def _read(data: bytearray, start: int, count: int, row: np.dtype[Any]) -> tuple[Keys, CodeBytes]:
+    """Return the keys and codes of rows in the form of ``COPY``."""
     rows = np.frombuffer(bytes(data), row, count, start)
     return rows["key"].astype(np.int64), rows["code"]
 
 
 def _encoded(queries: CodeBytes) -> list[str]:
+    """Return each query as a string of zeros and ones."""
     return ["".join(row) for row in np.unpackbits(np.ascontiguousarray(queries), axis=1).astype(str)]
 
 
@@ -313,4 +317,5 @@ def _number(cursor: psycopg.Cursor[Any]) -> int:
 
 
 def _columns(rows: list[tuple[int, int]]) -> tuple[Keys, Distances]:
+    """Return the keys and distances of rows, ordered by (distance, key)."""
     return ordered(*np.array(rows, np.int64).reshape(-1, 2).T)

@@ -129,6 +129,7 @@ class SmallIndex:
         return keys, distances.astype(np.int32)
 
     def _searched(self, allowed: Allowed | None) -> tuple[Keys, Words]:
+        """Return the keys and codes that pass a filter."""
         if allowed is None:
             return self._keys, self._words
         chosen = allowed_keys(allowed, self._keys)

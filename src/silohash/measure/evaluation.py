@@ -217,7 +217,13 @@ def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[
 
 
 class Evaluator:
-    """Encode a run's queries and database items, or score their pairs if the model does, and compute the figures."""
+    """Encode a run's queries and database items, and compute the figures.
+
+    Attributes:
+        rules: The rules by which the measures judge, at least one.
+        database_codes: The codes of the items that are searched.
+        scores: The scores of pairs, if the model has them; otherwise None.
+    """
 
     def __init__(self, run: Run, settings: EvaluateConfig, ensemble: Sequence[Run] = ()) -> None:
         self.run = run
@@ -248,6 +254,7 @@ class Evaluator:
         return replace(self._joined(whole), unseen=self._joined(unseen))
 
     def _joined(self, parts: Sequence[Figures]) -> Figures:
+        """Return the figures of several rules as one, with the digest of the queries."""
         ids = self.run.archive.ids[self.run.archive.split("query")]
         return Figures(
             rows=[row for part in parts for row in part.rows],
@@ -287,6 +294,7 @@ class Evaluator:
         return self.run.config.local.bits if self.scores is None else 0
 
     def _bits(self, rule: Rule) -> int:
+        """Return the length of the codes that a rule judges; 0 if it judges scores."""
         return self.run.config.local.bits if rule.by == "scores" else self.bits
 
     @property

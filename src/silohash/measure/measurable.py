@@ -137,6 +137,7 @@ class PairRule:
         return self._once(rows) if "image" in database_modalities(task) else rows
 
     def _once(self, rows: Rows) -> Rows:
+        """Return the first row of each picture, in ascending order."""
         return np.asarray(np.sort(rows[np.unique(self._pictures[rows], return_index=True)[1]]))
 
     def relevance(self, task: Task, queries: Rows, database: Rows) -> Pairs:

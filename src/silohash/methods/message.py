@@ -1,5 +1,7 @@
 """Messages: the only data that silos and the server exchange."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,7 +83,7 @@ class Message:
         return save(arrays, metadata={"silohash": json.dumps(header)})
 
     @staticmethod
-    def decode(content: bytes) -> "Message":
+    def decode(content: bytes) -> Message:
         """Return the message that `encode` turned into bytes.
 
         Raises:

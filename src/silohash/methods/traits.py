@@ -6,6 +6,8 @@ its constructor, ``self.traits = replace(self.traits, item_bits=params.item_bits
 documentation read nothing else about a method, and never its class or its parameters by name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -154,7 +156,7 @@ class Traits:
     largest_weight: float | None = None
     proximal_weight: float = 0.0
     normalizes: bool = False
-    means: "tuple[SharedMean, ...]" = ()
+    means: tuple[SharedMean, ...] = ()
     unprotected: str = ""
     reveals: str = ""
     reveals_allowed: bool = False

@@ -18,6 +18,8 @@ layer             what                            output
 Source: Chatfield, Simonyan, Vedaldi, Zisserman, "Return of the Devil in the Details", BMVC 2014, table 1.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -141,13 +143,9 @@ def frozen(
         width=WIDTH,
         load=partial(load_cnnf, path, lrn=lrn, orientation=orientation),
         preparation=PicturePreparation(resize=(SIDE_PIXELS, SIDE_PIXELS), crop=(), rescale=1.0),
-        half_type=_bfloat16_on_gpu,
+        # Its normalization squares activations of up to thousands, which are too large for float16.
+        half_type=lambda device: torch.bfloat16 if device.type == "cuda" else None,
     )
-
-
-def _bfloat16_on_gpu(device: torch.device) -> torch.dtype | None:
-    # Its normalization squares activations of up to thousands, which are too large for float16.
-    return torch.bfloat16 if device.type == "cuda" else None
 
 
 def settings(
@@ -290,7 +288,7 @@ class _Struct:
         found = self.array(name).reshape(-1) if name in self.names else np.zeros(0)
         return str(found[0]) if found.size else ""
 
-    def struct(self, name: str) -> "_Struct":
+    def struct(self, name: str) -> _Struct:
         """Return a field that is itself a struct."""
         return _Struct(self.array(name), f'{self.called}, "{name}"')
 

@@ -5,6 +5,8 @@ A backbone is built from its stored config alone, so that workers and finished r
 published weights are read once, when a run starts.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -190,7 +192,7 @@ def settings(
     return {**made, "modality": modality, "config": backbone.config, "pooling": backbone.pooling, "width": width}
 
 
-def build(about: Mapping[str, Any]) -> "Backbone":
+def build(about: Mapping[str, Any]) -> Backbone:
     """Return the network that the settings describe, with random weights."""
     return Backbone(
         about["config"], about["modality"], about["pooling"],

@@ -5,6 +5,8 @@ The encoders map both to nodes of one space.
 Source: Lee et al., "Stacked Cross Attention for Image-Text Matching", ECCV 2018, section 3.2 and 3.3.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -43,13 +45,13 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Tensor | slice) -> "Nodes":
+    def take(self, rows: Tensor | slice) -> Nodes:
         """Return some of the items, at positions ``(n,)`` int64 or in a slice."""
         boxes, edges = (None if values is None else values[rows] for values in (self.boxes, self.edges))
         extra = {name: values[rows] for name, values in self.extra.items()}
         return Nodes(self.values[rows], self.mask[rows], boxes, edges, extra)
 
-    def resized(self, count: int) -> "Nodes":
+    def resized(self, count: int) -> Nodes:
         """Return the same items with a number of nodes, after which there is only padding. ``extra`` is left as it is."""
         more = count - self.mask.shape[1]
         if not more:
@@ -63,13 +65,13 @@ class Nodes:
             edges=None if self.edges is None else F.pad(self.edges, (0, more, 0, more)),
         )
 
-    def trimmed(self) -> "Nodes":
+    def trimmed(self) -> Nodes:
         """Return the same items without the last nodes that are padding in all of them."""
         used = self.mask.any(0).nonzero()
         return self.resized(int(used[-1]) + 1 if len(used) else 1)
 
     @staticmethod
-    def joined(parts: "Sequence[Nodes]") -> "Nodes":
+    def joined(parts: Sequence[Nodes]) -> Nodes:
         """Return the items of all parts, which have the same tensors. Parts with fewer nodes are padded."""
         most = max(part.mask.shape[1] for part in parts)
         filled = [part.resized(most) for part in parts]

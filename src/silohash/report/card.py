@@ -51,7 +51,9 @@ def card_text(run: Run) -> str:
         keep_trailing_newline=True,
         finalize=visible_value,
     )
-    environment.filters |= {"cell": _cell, "plain": markdown_of}
+    environment.filters |= {
+        "cell": lambda value: markdown_of(" ".join(str(value).split())).replace("|", "\\|"), "plain": markdown_of,
+    }  # fmt: skip
     saved, measured = run.model, method_run(run)
     known = facts(run)
     evaluations = {row.evaluation for row in measured.rows}
@@ -197,7 +199,3 @@ def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
     names = [name for name in run.model.names if name != GLOBAL] if run.model.personalized else [GLOBAL]
     digests = {f"model digest{'' if name == GLOBAL else f', {name}'}": run.model.digest(name) for name in names}
     return {**{name: known[name] for name in ABOUT_MODEL}, **digests}
-
-
-def _cell(value: str) -> str:
-    return markdown_of(" ".join(str(value).split())).replace("|", "\\|")

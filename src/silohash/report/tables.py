@@ -151,7 +151,9 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str = ""
     table = Table(title=", ".join(filter(None, (title, shared))), title_justify="left", header_style="bold")
     for heading in headings:
         is_name = heading in _NAMES
-        table.add_column(heading if is_name else _narrow(heading), justify="left" if is_name else "right")
+        # each word in a line of its own, so that the column is as narrow as its figures
+        narrow = heading.replace("95 %", "95\u00a0%").replace(" ", "\n")
+        table.add_column(heading if is_name else narrow, justify="left" if is_name else "right")
     for row in rows:
         line = {"run": visible(row.run), **_line(row, percent=percent)}
         table.add_row(*(line[heading] for heading in headings))
@@ -159,11 +161,6 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str = ""
         table.caption = "Queries: (+n) have no relevant item."
         table.caption_justify = "left"
     return table
-
-
-def _narrow(heading: str) -> str:
-    """Return a heading with each word in a line of its own, so that the column is as narrow as its figures."""
-    return heading.replace("95 %", "95\u00a0%").replace(" ", "\n")
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,7 @@ def _labels(archive: Archive) -> Iterator[bytes]:
 
 
 def _contents(column: Pictures | npt.NDArray[Any]) -> Iterator[bytes] | None:
+    """Return the content of each item, or its digest, as bytes."""
     if isinstance(column, GrayPictures):
         return map(np.ndarray.tobytes, column.pixels)
     if isinstance(column, PictureFiles):

@@ -287,6 +287,7 @@ def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> 
 
 
 def _picture_files(archive: Archive) -> PictureFiles | None:
+    """Return the files of the archive's pictures, or None if the pictures are not in files of their own."""
     pictures = archive.pictures()
     return pictures if isinstance(pictures, PictureFiles) else None
 

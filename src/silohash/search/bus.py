@@ -279,10 +279,13 @@ def _flaw_of_scores(query: Query, hits: Hits) -> str:
 
 
 class LocalBus:
-    """Connect silos of this process, ``nodes`` by name. `ask` never waits for another coroutine, so that `now` can run it.
+    """Connect silos of this process. `ask` never waits for another coroutine, so that `now` can run it.
 
     A silo that is not quick is asked in a daemon thread. It delays neither the hub nor its exit if it never returns. Its
     search on a server that does not answer ends soon after the deadline.
+
+    Attributes:
+        nodes: Maps the names of the silos to the silos.
     """
 
     def __init__(self, nodes: Iterable[SiloNode]) -> None:
@@ -354,6 +357,7 @@ def _helpers() -> ThreadPoolExecutor:
 
 
 def _outcome(node: SiloNode, request: Request) -> Answer | Reason:
+    """Return the answer of a silo, or the reason for its absence."""
     try:
         return answer_of(node, request)
     except UserError as error:

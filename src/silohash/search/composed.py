@@ -76,7 +76,13 @@ def compared_text(own: str | None, sent: str | None, *, accepted: bool) -> str |
 
 @dataclass(frozen=True, eq=False)
 class Composed:
-    """A picture and a text, as typed, as one query. A weight of 0 is that of the picture alone, and 1 of the words alone."""
+    """A picture and a text as one query.
+
+    Attributes:
+        picture: The picture, as in `silohash.search.requests.SearchRequest`.
+        text: The text as it was typed.
+        text_weight: Weight of the text, from 0 for the picture alone to 1 for the words alone.
+    """
 
     picture: Image.Image
     text: str

@@ -243,6 +243,7 @@ class Federation:
         return tuple(found)
 
     def _described(self, silos: tuple[SiloStatus, ...]) -> FederationStatus:
+        """Return the state of the federation with the summaries of its silos."""
         record, model = self.run.model.record.config, self.run.model
         data = record["data"]
         return FederationStatus(
@@ -254,6 +255,7 @@ class Federation:
         )  # fmt: skip
 
     def _placed(self, item: Item) -> Item:
+        """Return an item with the path of its picture file, if that lies on this machine."""
         folders = self.folders.get(item.silo, ())
         return replace(item, path=find_file(folders, item.payload.get("file"))) if folders else item
 
@@ -357,6 +359,7 @@ class Federation:
         return seconds
 
     async def _answer(self, silo: str, request: CodeRequest | ItemRequest, deadline: float) -> Answer:
+        """Return the answer of one silo."""
         check_silos((silo,), self.silos)
         replies = await answers_to(self.bus, {silo: request}, deadline)
         answer = replies.answers.get(silo)
@@ -448,6 +451,7 @@ def _told(
 
 
 def _left(end: float) -> float:
+    """Return the number of seconds until a value of the monotonic clock, at least 0."""
     return max(0.0, end - time.monotonic())
 
 

@@ -122,6 +122,7 @@ def words_of(code: str, bits: int) -> Words:
 
 
 def _sent_content(content: np.ndarray, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the words or regions of a query as a part of a message."""
     values = content.astype(content.dtype.newbyteorder("<")).tobytes()
     return {"type": content.dtype.name, "shape": content.shape, "values": b64encode(values).decode()}
 

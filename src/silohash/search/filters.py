@@ -51,7 +51,13 @@ _CONDITION = re.compile(r"\s*(.+?)\s*(!=|<=|>=|<|>|==?)\s*(.+?)\s*")
 
 
 class Condition(NamedTuple):
-    """Hold one condition of a filter, on a column. ``=`` is true if one of the values is equal, and ``!=`` if none is."""
+    """Hold one condition of a filter.
+
+    Attributes:
+        column: Name of the column.
+        operator: How its values are compared.
+        values: The values to compare with. ``=`` is true if one of them is equal, and ``!=`` if none is.
+    """
 
     column: Text
     operator: Operator
@@ -232,6 +238,7 @@ class Column:
 
 
 def _table(periods: Iterable[Period | None]) -> npt.NDArray[np.float64]:
+    """Return periods as a table, ``(2, n)``."""
     nothing = (math.nan, math.nan)
     return np.array([period or nothing for period in periods], np.float64).reshape(-1, 2).T
 

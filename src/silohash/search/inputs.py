@@ -182,6 +182,7 @@ def vector_in(content: bytes) -> np.ndarray:
 
 
 def _numbers(found: np.ndarray, where: str) -> np.ndarray:
+    """Return an array after checking that it holds numbers."""
     if found.dtype.kind not in "fiub":
         raise WrongType(f"{where} holds values of type {found.dtype}. Save a vector of numbers with numpy.save.")
     return found

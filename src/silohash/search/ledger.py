@@ -52,7 +52,11 @@ CREATE INDEX IF NOT EXISTS days ON asked (day);
 
 
 class Ledger:
-    """The open ledger of a silo, with a random ``secret`` that never leaves it. Threads and processes may share the file."""
+    """The open ledger of a silo. Threads and processes may share the file.
+
+    Attributes:
+        secret: Random bytes that never leave the silo.
+    """
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         """Open a ledger, which is created if it does not exist, for this user alone. Without a path it is in memory.

@@ -259,12 +259,14 @@ class LoadedIndex:
         return self._columns[name]
 
     def _read_column(self, name: str) -> Column:
+        """Return a field or a further column, with keys in place of positions."""
         known = self._read_columns.get(name)
         last = -1 if known is None or not len(known.rows) else int(known.rows[-1])
         self._read_columns[name] = Column.of((self._rows or self.store).values(name, last), known)
         return self._read_columns[name]
 
     def _labels_as_column(self) -> Column:
+        """Return the labels, with keys in place of positions."""
         keys = self._keys_by_label()
         codes = np.repeat(np.arange(len(keys), dtype=np.int32), [*map(len, keys.values())])
         return Column(tuple(keys), np.concatenate([np.empty(0, np.int64), *keys.values()]), codes, exact=True)

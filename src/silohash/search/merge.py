@@ -163,6 +163,7 @@ def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
 
 
 def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) -> Hits:
+    """Return the hits of all parts one after another."""
     worded = any(part.tiers is not None for part in parts)
 
     def column(name: str) -> tuple[Any, ...]:
@@ -182,6 +183,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
 
 
 def _summed(parts: Sequence[Hits]) -> dict[str, dict[str, int]] | None:
+    """Return the sums of the numbers of items with each value; None if there are none."""
     facets = [part.facets for part in parts if part.facets is not None]
     sums: dict[str, Counter[str]] = {}
     for name, counts in chain.from_iterable(each.items() for each in facets):
@@ -203,6 +205,7 @@ def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
 
 
 def _order(joined: Hits, key: bytes, k: int) -> list[int]:
+    """Return the positions of hits in the order of `order`."""
     steps, silos, ids, values, words = joined.steps, joined.silos, joined.ids, joined.values, joined.held_words
     # Ids are hashed for the order among equals, which hits beyond the place of the k-th do not need.
     cut = sorted(steps)[k - 1] if k < len(steps) else None
@@ -289,6 +292,7 @@ async def _gathered(
 
 
 def _parts(replies: Replies[Answer]) -> tuple[dict[str, Hits], list[Hits]]:
+    """Return the hits of the silos that answered, and silent results of the others."""
     refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}
     hits = {silo: answer for silo, answer in replies.answers.items() if isinstance(answer, Hits)}
     return hits, [silent(silo, reason) for silo, reason in {**replies.reasons, **refusals}.items()]
@@ -317,6 +321,7 @@ def _most_frequent(merged: Hits, options: SearchOptions) -> Mapping[str, Mapping
 
 
 def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) -> Hits:
+    """Return the requested page of the merged answers to queries."""
     hits, parts = _parts(replies)
     parts += [_with_order_values(answer, queries[silo]) for silo, answer in hits.items()]
     first = next(iter(queries.values()))

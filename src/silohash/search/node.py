@@ -380,6 +380,7 @@ class SiloNode:
         return self._hits(indexes, items, query, reasons, k, passing=passing, scores=scores, left_out=left_out)
 
     def _newest(self, indexes: Indexes, request: Browse, reasons: Sequence[str]) -> Hits:
+        """Return the items that pass the filters, newest first."""
         k, passing = min(request.reach, self.policy.max_results), self._passing(indexes, request)
         items = browse.newest_items(indexes, passing, request, k)
         reasons = [*reasons, *self.policy.reached(request.reach, None, len(items))]

@@ -20,7 +20,11 @@ gave. ``contradiction``: its distances contradict each other. ``excluded``: an a
 
 
 class Reason(str):
-    """The reason for which a silo is missing from an answer: a sentence for people, and its ``kind`` for metrics."""
+    """The reason for which a silo is missing from an answer: a sentence for people, and its kind for metrics.
+
+    Attributes:
+        kind: Kind of the reason.
+    """
 
     __slots__ = ("kind",)
     kind: MissingKind

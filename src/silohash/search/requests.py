@@ -85,6 +85,7 @@ MOST_LABEL_CHARACTERS = 1 << 16
 
 
 def _sent_examples(items: Sequence[Item], _: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the examples of a summary, without the names of their files."""
     sent = [(item, PAYLOAD.encode(item.payload, {})) for item in items]
     return [
         {"id": item.id, "modalities": item.modalities, "payload": {k: v for k, v in payload.items() if k != "file"}}
@@ -121,7 +122,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Hold why a silo does not answer, as a sentence; ``not_found`` if a silo or an item of the request does not exist."""
+    """Hold why a silo does not answer.
+
+    Attributes:
+        reason: A sentence.
+        not_found: Whether a silo or an item that the request names does not exist.
+    """
 
     reason: Annotated[str, REASON]
     not_found: bool = False

@@ -127,7 +127,11 @@ def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str
 
 
 class RunSearch(Federation):
-    """Search the open silos of a run, ``nodes``, in this process. `silohash.search.bus.now` runs its coroutines."""
+    """Search the silos of a run in this process. `silohash.search.bus.now` runs its coroutines.
+
+    Attributes:
+        nodes: The open silos, by name.
+    """
 
     silos_are_here = True
 
@@ -223,6 +227,7 @@ def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str
 
 
 def _index_files(folder: Path) -> dict[str, dict[Modality, Path]]:
+    """Return the paths of the index files of each silo, in the order of the silos' names."""
     files: dict[str, dict[Modality, Path]] = {}
     for silo, modality, path in index_files(folder):
         if silo.startswith("."):

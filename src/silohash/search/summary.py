@@ -43,5 +43,6 @@ def _examples(node: SiloNode, loaded: LoadedIndex) -> tuple[Item, ...]:
 
 
 def _labels(node: SiloNode, loaded: LoadedIndex) -> dict[str, int]:
+    """Return the labels of the items that the silo releases, in order; the most frequent ones if there are too many."""
     released = "labels" in node.policy.fields
     return most_frequent(loaded.labels(node.approved_ids()), MOST_SUMMARY_LABELS) if released else {}

@@ -127,6 +127,7 @@ def notes(hits: Hits) -> list[str]:
 
 
 def _about_words(hits: Hits) -> str:
+    """Return a sentence on the words of the query that do not carry weight."""
     named = hits.unknown_words[:MOST_NAMED]
     more = len(hits.unknown_words) - len(named)
     words = ", ".join(named) + (f" and {more:,} more words" if more else "")

@@ -142,6 +142,7 @@ _ANY: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 @cache
 def _adapter(kinds: tuple[type, ...]) -> TypeAdapter[Any]:
+    """Return what reads the messages of some classes."""
     forms = [_form_of(cls).form for cls in kinds]
     return TypeAdapter(cast(Any, Annotated[Union[*forms], Field(discriminator="kind")]))
 
@@ -361,6 +362,7 @@ class WireBus:
         return Replies.of({**replies.reasons, **outcomes}, replies.seconds)
 
     def _unasked(self, silos: Iterable[str]) -> dict[str, Reason]:
+        """Return the silos that are not asked, with the reasons."""
         excluded = self._excluded()
         reasons = {silo: EXCLUDED for silo in silos if silo in excluded}
         for silo in silos:

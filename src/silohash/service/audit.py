@@ -150,6 +150,7 @@ class AuditLog:
         return file
 
     def _close_file(self) -> None:
+        """Close the current file, which releases its lock."""
         file, self._file, self._size = self._file, None, -1
         if file is not None:
             file.close()
@@ -293,10 +294,12 @@ def _append_whole(file: FileIO, content: bytes, size: int) -> None:
 
 
 def _closed_files(path: Path) -> list[Path]:
+    """Return the closed files of a log, in the order of their numbers."""
     return sorted(path.parent.glob(f"{escape(path.stem)}.[0-9][0-9][0-9][0-9][0-9][0-9]{path.suffix}"))
 
 
 def _tail_of_log(path: Path) -> Tail:
+    """Return the last line of a log."""
     for file in (path, *reversed(_closed_files(path))):
         lines = _end_of(file).splitlines() if file.exists() else []
         if lines:

@@ -144,6 +144,7 @@ class Metrics:
 def _makers(
     registry: CollectorRegistry,
 ) -> tuple[Callable[..., Counter], Callable[..., Gauge], Callable[..., Histogram]]:
+    """Return what makes the counters, gauges and histograms of a registry."""
     histogram = partial(Histogram, buckets=BUCKETS, registry=registry)
     return partial(Counter, registry=registry), partial(Gauge, registry=registry), histogram
 

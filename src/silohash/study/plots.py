@@ -1,5 +1,7 @@
 """The figures of a study: which files they give, which runs each shows, and the numbers that are drawn."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +119,7 @@ def _write(plot: Plot, study: StudyResults, folder: Path) -> list[Path]:
     return [*pictures, numbers]
 
 
-def plotters(study: StudyResults) -> "list[StudyPlotter]":
+def plotters(study: StudyResults) -> list[StudyPlotter]:
     """Return what makes the plots of each figure of a study; none without a finished run.
 
     If the study does not name figures, they are the curves over the rounds, and the measures over each axis of numbers or,

@@ -8,6 +8,7 @@ from typing import Any
 from silohash.base.errors import NothingUsable, UserError
 from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import AUTO, Dataset, benchmark, folder_of, text_features_path
+from silohash.data.build.archive import BuiltSet
 from silohash.data.packed.reader import PackedSet
 from silohash.data.protocols.apply import DEFAULT, SCALED
 from silohash.methods.federated import FEDERATED_METHODS
@@ -205,6 +206,8 @@ def missing_of_data(data: DataConfig) -> Need | None:
                 text_features_path(opener.key, folder, texts)
         if isinstance(opener, PackedSet):
             opener.file("")
+        if isinstance(opener, BuiltSet):
+            opener.folder(str(data.options.get("root", "")))
     except UserError as error:
         return what, str(error)
     return None

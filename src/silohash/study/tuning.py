@@ -6,6 +6,8 @@ The trials of a search run one after the other, and each depends only on the see
 that a search that was interrupted ends as if it had not been.
 """
 
+from __future__ import annotations
+
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -125,20 +127,18 @@ class Tuning:
                     "another --out, or search again with --fresh."
                 )
             if before != settings:
-                self._forget(search)
+                if (folder := self.out / FOLDER / search.name).exists():
+                    aside = set_aside(folder).name
+                    self.notify(f"{search.name}: the search starts again; the old folder is now {aside}")
+                _optuna().delete_study(study_name=search.name, storage=self.storage)
             self._study(search).set_user_attr("settings", settings)
-
-    def _forget(self, search: Search) -> None:
-        if (folder := self.out / FOLDER / search.name).exists():
-            self.notify(f"{search.name}: the search starts again; the old folder is now {set_aside(folder).name}")
-        _optuna().delete_study(study_name=search.name, storage=self.storage)
 
     def _settings(self, search: Search) -> str:
         config = run_config(self.config, search.choices, self.config.seeds[0], {})
         parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
         return digest_json([config.located_digest(), parameters, self.tune.seed])
 
-    def _study(self, search: Search, number: int = 0) -> "optuna.Study":
+    def _study(self, search: Search, number: int = 0) -> optuna.Study:
         module = _optuna()
         # The sampler draws with NumPy's legacy generator, whose seed has 32 bits.
         seed = derive(self.tune.seed, f"tune/{search.name}", round=number) % (1 << 32)
@@ -252,7 +252,7 @@ def is_at_end(parameter: Parameter, value: object) -> bool:
     return high > low and not low + END * (high - low) < found < high - END * (high - low)
 
 
-def suggest(trial: "optuna.Trial", key: str, parameter: Parameter) -> Any:  # noqa: ANN401  as the config has it
+def suggest(trial: optuna.Trial, key: str, parameter: Parameter) -> Any:  # noqa: ANN401  as the config has it
     """Return a trial's value of a parameter."""
     if parameter.values:
         return trial.suggest_categorical(key, parameter.values)

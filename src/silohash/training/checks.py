@@ -112,10 +112,10 @@ def without_labels(registry: Registry) -> list[str]:
 def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:  # noqa: ARG001  as `Featurizer.statistics`
     """Return the sums that a silo shares under differential privacy, on which featurizers are fitted: those of no items.
 
-    Words are then weighed equally, and unknown words cannot be told from others.
+    Words are then weighed equally, and unknown words cannot be told from others. Featurizers that need sums are refused.
 
     Raises:
-        UserError: If vectors of the featurizer cannot be computed without sums over the items of silos.
+        UserError: If the featurizer is fitted to sums.
     """
     given = featurizer.given if isinstance(featurizer, NetworkFeatures) else featurizer
     fixed = isinstance(given, GivenFeatures) and not given.standardize

@@ -116,6 +116,7 @@ class _Search:
 
 
 def _joined(parts: Sequence[Mapping[Modality, Packed]]) -> dict[Modality, Packed]:
+    """Return the rows of all parts one after another, per modality."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -190,5 +191,6 @@ def code_uses(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int) ->
 
 
 def _is_count(array: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Return whether an array has a shape, and numbers that can be counts."""
     fits = array.shape == shape and array.dtype == np.float64
     return fits and bool(np.isfinite(array).all()) and float(array.min()) >= 0

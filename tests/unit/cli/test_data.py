@@ -12,8 +12,12 @@ from silohash.cli.data import COMPARED, describe_files, files_as_json
 from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
+from silohash.data.build.icons import concepts
+from silohash.data.build.icons.builder import build_icons
 from tests.benchmark_files import write_lists, write_wikipedia
+from tests.icon_packages import write_packages
 from tests.runs import silohash, write_archive, write_config
+from tests.split_icons import store_split
 
 
 @pytest.fixture
@@ -278,3 +282,37 @@ def test_remarks_on_the_archive_are_printed(tmp_path: Path) -> None:
     assert 'warning: The column "caption" is not used (did you mean "text"?).' in said.err
     assert "skipped: metadata.csv, row 6: has 7 fields and the header has 5; left out" in said.err
     assert sum(said.document()["silos"].values()) == 29
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Small packages of icons, with which the next build is done."""
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(concepts, "LEAST_ITEMS", 9)
+    write_packages(tmp_path / "packages", tmp_path / "tables")
+    store_split(tmp_path / "packages", tmp_path / "tables")
+    monkeypatch.setitem(build_icons.__kwdefaults__, "tables", tmp_path / "tables")
+    return tmp_path / "packages"
+
+
+def test_build_writes_what_the_name_opens(packages: Path, tmp_path: Path) -> None:
+    said = silohash("data", "build", "icons", "--from", packages, "--cap", 8)
+    assert said.code == 0, said.err
+    assert "items: 80\n" in said.out
+    assert (tmp_path / "data/icons/metadata.csv").is_file()
+    entry = next(one for one in silohash("data", "list", "--json").document()["archives"] if one["key"] == "icons")
+    assert (entry["files"], entry["protocols"]) == ("here", ["default", "unseen"])
+    assert silohash("data", "check", "icons", "--json").document()["items"] == 80
+    built = silohash("data", "build", "icons", "--from", packages, "--out", tmp_path / "out", "--json").document()
+    assert (built["items"], built["folder"]) == (110, str(tmp_path / "out"))
+
+
+def test_build_says_what_is_missing(packages: Path, tmp_path: Path) -> None:
+    assert "[unknown-name]" in silohash("data", "build", "icon").err
+    assert "[missing-file]" in silohash("data", "build", "icons", "--from", tmp_path / "tables").err
+    assert "[out-of-range]" in silohash("data", "build", "icons", "--from", packages, "--cap", -1).err
+    assert "[wrong-address]" in silohash("data", "build", "icons", "--registry", "registry").err
+    entry = next(one for one in silohash("data", "list", "--json").document()["archives"] if one["key"] == "icons")
+    assert (entry["files"], entry["protocols"]) == ("", ["default", "unseen"])
+    assert "silohash data build icons" in silohash("data", "check", "icons").err
+    assert "license: MIT" in silohash("data", "card", "icons").out

@@ -131,10 +131,14 @@ def test_data_that_is_there_is_not_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("SILOHASH_DATA", str(tmp_path))
     assert missing_of_data(DataConfig(name="wikipedia")) is not None
     assert missing_of_data(DataConfig(name="coco18")) is not None
+    assert "silohash data build icons" in str(missing_of_data(DataConfig(name="icons")))
     assert missing_of_data(DataConfig(name="glyphs")) is None
     assert missing_of_data(DataConfig(path=tmp_path)) is None
     write_wikipedia(tmp_path / "data" / "wikipedia")
     (tmp_path / "coco18").mkdir()
+    (tmp_path / "icons-2").mkdir()
+    (tmp_path / "icons-2" / "metadata.csv").touch()
+    assert missing_of_data(DataConfig(name="icons", options={"root": str(tmp_path / "icons-2")})) is None
     assert missing_of_data(DataConfig(name="wikipedia")) is None
     assert missing_of_data(DataConfig(name="wikipedia", options={"layout": "raw"})) is not None
     assert missing_of_data(DataConfig(name="coco18")) is None

@@ -1,5 +1,7 @@
 """MS-COCO: its card, its layouts, and the readers of the collectors' and of Karpathy's JSON files."""
 
+from __future__ import annotations
+
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +55,7 @@ class _Instances:
     parts: list[str] = field(default_factory=list)
     categories: dict[int, str] = field(default_factory=dict)
     # Lists of integers would take several times the memory for the 900,000 boxes of 2014.
-    boxes: "array[int]" = field(default_factory=lambda: array("q"))
+    boxes: array[int] = field(default_factory=lambda: array("q"))
 
     def read(self, path: Path, part: str) -> None:
         """Add the contents of a file."""

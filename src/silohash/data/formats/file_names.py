@@ -5,6 +5,8 @@ slashes or steps such as ``./``. Where a name differs in more, such as the case 
 suggested.
 """
 
+from __future__ import annotations
+
 import html
 import os
 import posixpath
@@ -56,7 +58,7 @@ def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
     return {name: _found(files, name) if name else FoundName("") for name in dict.fromkeys(names)}
 
 
-def _found(files: "_Files", name: str) -> FoundName:
+def _found(files: _Files, name: str) -> FoundName:
     plain = posixpath.normpath(name)
     if not plain.startswith(("/", "../")) and plain != ".." and "\0" not in plain:
         if files.exist(name):

@@ -46,7 +46,7 @@ LABELS = "labels.txt"
 """Name of the file that lists the allowed labels."""
 
 SPLIT_OF = {"query": "query", "test": "query", "database": "database", "validation": "database", "train": "train"}
-"""Values of the column ``split``, and the split that each means. Items to train on are searched as well."""
+"""Values of the column ``split``, and the split that each means. Items to train on are usually searched as well."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class _Folder:
     hints: Mapping[str, str]
     allowed: tuple[str, ...] | None
     keep_shared_queries: bool
+    search_training: bool
 
     @cached_property
     def copies(self) -> dict[str, str]:
@@ -100,6 +101,7 @@ def read_folder(
     labels: Sequence[str] | None = None,
     follow_links: bool = False,
     keep_shared_queries: bool = False,
+    search_training: bool = True,
 ) -> Archive:
     """Open a user's folder.
 
@@ -112,6 +114,7 @@ def read_folder(
         follow_links: Whether symbolic links may lead out of the folder. Otherwise rows with such pictures are left out.
         keep_shared_queries: Whether the column ``split`` may make items of one picture queries and database. Otherwise
             such queries are left out of the queries.
+        search_training: Whether items to train on are searched as well, if there is a column ``split``.
 
     Raises:
         UserError: If the metadata is missing or unreadable, given features do not fit it, a file other than a picture leads
@@ -134,6 +137,7 @@ def read_folder(
         given=given, has={modality: _has(modality, rows, given) for modality, _ in options},
         verdicts=check_pictures(path, list(filter(None, files)), follow_links=follow_links),
         hints=dict(found.values()), allowed=allowed, keep_shared_queries=keep_shared_queries,
+        search_training=search_training,
     )  # fmt: skip
     kept, skipped = _usable(folder)
     if not kept:
@@ -342,7 +346,8 @@ def _splits(folder: _Folder) -> tuple[dict[str, Rows], Rows]:
     """Return the splits, and the rows of the queries that the table names whose picture is in the database as well."""
     names = _picture_names(folder)
     if _has_splits(folder):
-        splits = splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows])
+        parts = [SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]
+        splits = splits_of(parts, search_training=folder.search_training)
         shared = doubts.queries_in_database(splits, names)
         if not folder.keep_shared_queries:
             splits["query"] = np.setdiff1d(splits["query"], shared)

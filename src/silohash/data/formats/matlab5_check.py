@@ -13,6 +13,8 @@ needs.
 Source: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf
 """
 
+from __future__ import annotations
+
 import math
 import struct
 import zlib
@@ -71,7 +73,7 @@ class Inflated:
 
     stream: BinaryIO
     left: int
-    inflater: "zlib._Decompress" = field(default_factory=zlib.decompressobj)
+    inflater: zlib._Decompress = field(default_factory=zlib.decompressobj)
     waiting: bytes = b""
 
     def read(self, count: int) -> bytes:

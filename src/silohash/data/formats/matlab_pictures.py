@@ -1,5 +1,7 @@
 """Color pictures in an array of four axes in any order, read in blocks."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import threading
@@ -91,7 +93,7 @@ class MatPictures:
     """
 
     def __init__(
-        self, stored: "np.ndarray | Hdf5Array", axes: PictureAxes, *, path: Path | None = None, name: str = ""
+        self, stored: np.ndarray | Hdf5Array, axes: PictureAxes, *, path: Path | None = None, name: str = ""
     ) -> None:
         self.axes = axes
         self._stored = stored

@@ -193,16 +193,12 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
     if record.problem:
         return MetadataRow(record.line, problem=record.problem)
     if len(record.cells) == len(header):
-        includes_rows = any(_includes_rows(cell, len(header)) for cell in record.cells if "\n" in cell)
+        # a line within a text that has as many commas as a row shows that an open quotation mark is possible
+        texts = [cell.splitlines()[1:-1] for cell in record.cells if "\n" in cell and len(header) > 1]
+        includes_rows = any(max(map(line.count, DELIMITERS)) == len(header) - 1 for lines in texts for line in lines)
         return _row(record.line, dict(zip(header, record.cells, strict=True)), includes_rows=includes_rows)
     fields = f"{len(record.cells)} field{'s' if len(record.cells) > 1 else ''}"
     return MetadataRow(record.line, problem=f"has {fields} and the header has {len(header)}")
-
-
-def _includes_rows(cell: str, count: int) -> bool:
-    """Return whether a line within a text has as many commas as a row, so that an open quotation mark is possible."""
-    inner = cell.splitlines()[1:-1] if count > 1 else ()
-    return any(max(map(line.count, DELIMITERS)) == count - 1 for line in inner)
 
 
 def _check_header(path: Path, header: list[str], problem: str) -> None:

@@ -4,6 +4,8 @@ A set is a folder of tables, arrays and pictures. Its descriptor (in ``sets.toml
 how a row of the table becomes an item. ``docs/how-to/development-data.md`` explains how each set was made.
 """
 
+from __future__ import annotations
+
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +87,7 @@ class PackedSet:
     source: str
     license: str
     options: Mapping[str, tuple[str, ...]]
-    rows: "str | Callable[[PackedSet, Choices], list[Row]]"
+    rows: str | Callable[[PackedSet, Choices], list[Row]]
     id: str = "{source_id}"
     protocol: str = "{sizes}"
     own_split: str = "default"

@@ -7,6 +7,8 @@ range is taken from the picture itself: from its 0.5th to its 99.5th percentile 
 in color, so that hues are kept. An unsigned picture of 16 bits that spreads over most of its range is shown by all of it.
 """
 
+from __future__ import annotations
+
 import struct
 import sys
 from collections.abc import Mapping
@@ -325,7 +327,7 @@ def _opened_at(content: bytes, page: int) -> ImageFile.ImageFile:
     return opened
 
 
-def _raw_mode(tile: "ImageFile._Tile") -> str:
+def _raw_mode(tile: ImageFile._Tile) -> str:
     return str(tile.args[0] if isinstance(tile.args, tuple) else tile.args)
 
 

@@ -1,5 +1,7 @@
 """The picture formats that are read, told by their content, and the one function that opens picture files."""
 
+from __future__ import annotations
+
 import io
 import os
 import re
@@ -210,7 +212,7 @@ def load(opened: Image.Image) -> None:
         opened.load()
 
 
-def _native(tile: "ImageFile._Tile") -> tuple[Any, ...] | str | None:
+def _native(tile: ImageFile._Tile) -> tuple[Any, ...] | str | None:
     """Return the arguments of a tile's decoder. libtiff returns samples in the order of this machine, not of the file."""
     if tile.codec_name != "libtiff" or not isinstance(tile.args, tuple):
         return tile.args

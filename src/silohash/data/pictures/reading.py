@@ -1,5 +1,7 @@
 """Pictures in memory, packed in numpy archives or in separate files, and decoding picture files to plain RGB."""
 
+from __future__ import annotations
+
 import math
 import struct
 import threading
@@ -260,7 +262,7 @@ class PictureFiles(PictureContents):
     def __len__(self) -> int:
         return len(self.files)
 
-    def taken(self, rows: Rows) -> "PictureFiles":
+    def taken(self, rows: Rows) -> PictureFiles:
         """Return the pictures of some rows."""
         known = None if self._digests is None else [self._digests[row] for row in rows]
         return PictureFiles(self.folder, [self.files[row] for row in rows], known, [self.names[row] for row in rows])

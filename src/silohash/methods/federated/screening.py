@@ -76,15 +76,12 @@ def refusal(update: Message, kept: ReadArrays, server: ServerState, federated: F
 def infinite_array(prefix: str, arrays: ReadArrays) -> str | None:
     """Return which of the arrays holds values that are not finite, or None."""
     for name, array in arrays.items():
-        if np.issubdtype(array.dtype, np.floating) and not _is_finite(array):
-            return f"{prefix}{name} holds NaN or infinite values"
+        if np.issubdtype(array.dtype, np.floating):
+            # a finite sum needs no memory for a test of each value, which is made only if the sum may have overflowed
+            total = np.einsum("i->", array.ravel(order="K"))
+            if not np.isfinite(total) and not np.isfinite(array).all():
+                return f"{prefix}{name} holds NaN or infinite values"
     return None
-
-
-def _is_finite(array: np.ndarray) -> bool:
-    # a finite sum needs no memory for a test of each value, which is made only if the sum may have overflowed
-    total = np.einsum("i->", array.ravel(order="K"))
-    return bool(np.isfinite(total) or np.isfinite(array).all())
 
 
 def _misfit(update: Message, server: ServerState) -> str | None:

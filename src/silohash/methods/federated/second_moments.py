@@ -7,6 +7,8 @@ The sums of one silo reveal its items: if it has fewer items than the vectors ha
 exactly its vectors. The server should see them only as totals over the silos.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
@@ -54,7 +56,7 @@ class SecondMoments:
         return {f"{name}/{field}": array for field, array in asdict(replace(self, vector_products=upper)).items()}
 
     @staticmethod
-    def from_sums(sums: Mapping[str, np.ndarray], name: str) -> "SecondMoments":
+    def from_sums(sums: Mapping[str, np.ndarray], name: str) -> SecondMoments:
         """Return the moments whose arrays, or the totals of several silos' arrays, are under ``NAME/``."""
         given = {field.name: sums[f"{name}/{field.name}"] for field in fields(SecondMoments)}
         width = len(given["vector_sum"])

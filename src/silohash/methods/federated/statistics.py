@@ -5,6 +5,8 @@ have the class, limits the contribution of each item, and sends zeros otherwise.
 which silo holds which class. The papers release every class.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,12 +58,12 @@ class ClassStatistics:
         """Return the mean per class, ``(C, p)``; zero for classes without items."""
         return self.sums / self.counts.clamp(min=1e-12).unsqueeze(1)
 
-    def with_equal_counts(self) -> "ClassStatistics":
+    def with_equal_counts(self) -> ClassStatistics:
         """Return the class means with a count of 1, so that silos have equal weight when statistics are added up."""
         return ClassStatistics(sums=self.means(), counts=self.present().to(self.counts.dtype))
 
     @staticmethod
-    def none(like: np.ndarray, labels: Tensor) -> "ClassStatistics":
+    def none(like: np.ndarray, labels: Tensor) -> ClassStatistics:
         """Return statistics of no class, with sums of the shape of an array ``(C, p)`` and the labels' type and device."""
         return ClassStatistics(sums=labels.new_zeros(like.shape), counts=labels.new_zeros(len(like)))
 

@@ -71,13 +71,14 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _known_protocol(self) -> DataConfig:
         from silohash.data import ARCHIVES
-        from silohash.data.benchmarks.dataset import benchmark, benchmarks
+        from silohash.data.benchmarks.dataset import Dataset, benchmarks
+        from silohash.data.build.archive import BuiltSet
 
         if self.protocol is None or self.name is None or self.name not in ARCHIVES.names():
             return self
         try:
-            dataset = benchmark(self.name)
-            if dataset is None:
+            dataset = ARCHIVES.resolve(self.name)
+            if not isinstance(dataset, Dataset | BuiltSet):
                 raise ValueError(f"{self.name} has splits of its own. Protocols exist for {', '.join(benchmarks())}")
             dataset.protocol(self.protocol)
         except UserError as error:

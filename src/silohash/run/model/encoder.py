@@ -148,6 +148,7 @@ class Encoder:
         return self._coded(self.outputs(values, modality, labels), modality, ids)
 
     def _coded(self, outputs: npt.NDArray[np.floating[Any]], modality: Modality, ids: npt.NDArray[np.str_]) -> Codes:
+        """Return the codes of outputs, ``(n, bits)``."""
         about: dict[str, Any] = {"bits": self.bits, "modality": modality, "model_digest": self.digest}
         return Codes(words=pack(outputs), ids=ids, magnitudes=magnitudes_of(outputs), **about)
 

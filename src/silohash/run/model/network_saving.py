@@ -82,6 +82,7 @@ def _save(featurizer: NetworkFeatures) -> None:
 
 
 def _examples(preparation: PicturePreparation | None, pieces: WordPieces | None) -> npt.NDArray[np.generic]:
+    """Return prepared inputs on which the two forms of a network are compared."""
     if preparation is None:
         assert pieces is not None  # noqa: S101  exactly one of them is given
         return pieces.ids(list(EXAMPLES), width=pieces.most)

@@ -129,4 +129,5 @@ def _forget(folder: Path, keys: Keys) -> None:
 
 
 def _files_of_nodes(folder: Path) -> list[Path]:
+    """Return the files with one entry per picture or text."""
     return sorted(path for path in folder.glob("*.npy") if path.stem != PLACES)

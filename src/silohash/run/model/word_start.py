@@ -99,6 +99,7 @@ def _is_header(first: Sequence[str]) -> bool:
 
 
 def _check_width(path: Path, first: Sequence[str], width: int) -> None:
+    """Check the width of the vectors by the first line."""
     held = int(first[1]) if _is_header(first) else len(first) - 1
     if held != width:
         raise WrongShape(

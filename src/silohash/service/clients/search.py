@@ -109,6 +109,7 @@ def _query(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _npy(vector: VectorLike) -> bytes:
+    """Return the content of the ``.npy`` file of a vector."""
     if isinstance(vector, str | Path):
         return read_file(Path(vector))
     stream = io.BytesIO()
@@ -117,6 +118,7 @@ def _npy(vector: VectorLike) -> bytes:
 
 
 def _hits(document: Mapping[str, Any]) -> Hits:
+    """Return the hits of a document of results."""
     found: Sequence[Mapping[str, Any]] = document["hits"]
     by_rank, unread = document["order"] == "rank", document.get("unread")
     places = _column(found, "rank" if by_rank else "distance_bits")
@@ -139,4 +141,5 @@ def _hits(document: Mapping[str, Any]) -> Hits:
 
 
 def _column(found: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, ...]:
+    """Return one value of each hit."""
     return tuple(hit[name] for hit in found)

@@ -209,10 +209,12 @@ async def _events(
 
 
 def _event(name: str, document: ResultsDocument) -> str:
+    """Return an event whose data are a document, in a single line."""
     return f"event: {name}\ndata: {document.model_dump_json()}\n\n"
 
 
 def _results(hits: Hits, asked: int) -> ResultsDocument:
+    """Return the document of a result of ``asked`` silos."""
     if not hits.answered and hits.missing_silos:
         reasons = " ".join(f"{silo}: {reason}" for silo, reason in hits.missing_silos.items())
         raise HTTPException(503, f"No silo answered. {reasons}")

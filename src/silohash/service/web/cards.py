@@ -347,7 +347,12 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A curve over the rounds, as the attribute of a polyline (``line``), with the height and text of each grid line."""
+    """A curve over the rounds.
+
+    Attributes:
+        line: The points as the attribute of a polyline.
+        ticks: Height and text of each grid line.
+    """
 
     title: str
     points: tuple[Point, ...]

@@ -150,6 +150,7 @@ def port_user(port: int, proc: Path = PROC) -> str | None:
 
 
 def _socket_numbers(port: int, proc: Path) -> set[str]:
+    """Return the numbers of the sockets that listen on a port."""
     tables = [path.read_text("ascii") for name in ("tcp", "tcp6") if (path := proc / "net" / name).exists()]
     rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     return {row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port}

@@ -134,6 +134,7 @@ def server(kit: Path) -> list[Finding]:
 
 
 def _address(startup: Path) -> tuple[str, int]:
+    """Return the host and the port of the server that a kit connects to."""
     path = next(startup / name for name in (CLIENT_FILE, ADMIN_FILE) if (startup / name).exists())
     with reading(path, remedy="Make new kits."):
         about = json.loads(path.read_text(encoding="utf-8"))

@@ -129,6 +129,14 @@ def test_captions_of_one_picture_are_items_that_stay_together(tmp_path):
     assert set(of_picture[archive.split("query")]).isdisjoint(of_picture[archive.split("database")])
 
 
+def test_items_to_train_on_need_not_be_searched(tmp_path):
+    parts = ("query", "database", "train", "train")
+    write_csv(tmp_path, [row | {"split": part} for row, part in zip(pictures(tmp_path, 4), parts, strict=True)])
+    found = [read_folder(tmp_path, search_training=searched).splits for searched in (True, False)]
+    assert [splits["train"].tolist() for splits in found] == [[2, 3], [2, 3]]
+    assert [splits["database"].tolist() for splits in found] == [[1, 2, 3], [1]]
+
+
 def test_labels_that_are_not_in_the_list(tmp_path):
     write_csv(tmp_path, [{"text": "x", "labels": "tree|boat"}, {"text": "y", "labels": "boot"}])
     (tmp_path / "labels.txt").write_text("tree\n\nboat\nhouse\n")

@@ -167,6 +167,7 @@ def test_tables_without_their_choice(section: type[Section]) -> None:
         ({"path": "photos", "protocol": "usual"}, "a folder has no protocol"),
         ({"name": "glyphs", "protocol": "usual"}, "glyphs has splits of its own"),
         ({"name": "mirflickr25k", "protocol": "unheard-of"}, "unheard-of"),
+        ({"name": "icons", "protocol": "unsen"}, "unseen"),
     ],
 )
 def test_sources_and_protocols_that_do_not_fit(values: dict[str, str], part: str) -> None:
@@ -178,6 +179,7 @@ def test_sources_and_protocols_that_do_not_fit(values: dict[str, str], part: str
 def test_sources_and_protocols_that_fit() -> None:
     assert DataConfig(path=Path("photos")).name is None
     assert DataConfig(name="mirflickr25k").protocol is None
+    assert DataConfig(name="icons", protocol="unseen").protocol == "unseen"
     assert DataConfig(name="somebodys", protocol="usual").protocol == "usual"  # an unknown name is refused on opening
     from silohash.data.benchmarks.dataset import benchmarks
 
@@ -205,7 +207,7 @@ def test_evaluations_tasks_and_measures() -> None:
     )
     assert (config.measures, config.evaluations, config.tasks) == (("mAP@50", "P@10"), ("GL", "PL"), ("i2i", "t2t"))
     for key, value, part in (
-        ("evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, PL, PG, XS'),
+        ("evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, GF, GA, PL, PF, PA, PG, XS'),
         ("tasks", ["i2t", "i2v"], '"i2v" is not one of i2t, t2i, i2i, t2t, i2item, t2item'),
         ("measures", ["mAP@all", "mPA@all"], "mPA"),
         ("measures", ["mAP@0"], "mAP@0"),

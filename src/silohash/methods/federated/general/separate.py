@@ -5,6 +5,8 @@ the silo's own items. The other two controls need no method of their own: with `
 trained on the pooled data, and `silohash.methods.federated.general.local` is this control for FedAvg.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -68,7 +70,7 @@ class SeparateParams(CombiningParams):
 class SeparateNetworks(Adapter):
     """The auxiliary networks of the method, which each silo trains for itself."""
 
-    def __init__(self, separate: "Separate") -> None:
+    def __init__(self, separate: Separate) -> None:
         self.separate = separate
         self.learning_rate = separate.method.adapter.learning_rate
 

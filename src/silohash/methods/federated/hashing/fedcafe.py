@@ -277,18 +277,15 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
             frozen = context.frozen_outputs("global, enhanced", model)
         present = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
         losses = [self._losses(batch, outputs, modality, memory, frozen) for modality in present]
-        weights = self._term_weights(context, bool(memory.any()))
-        parts = {name: [loss[name] for loss in losses if name in loss] for name in weights}
-        return summed_terms(weights, parts)
-
-    def _term_weights(self, context: SiloContext, has_memory: bool) -> dict[str, float]:
-        """Return the weights of the terms. L_E is zero without a memory and therefore left out."""
         factor = float(context.payload.extras["silos"]) if self.params.times_silos else 1.0
-        return {
-            "enhance": factor * self.params.enhance_weight if self.params.enhance and has_memory else 0.0,
+        weights = {
+            # zero without a memory and therefore left out
+            "enhance": factor * self.params.enhance_weight if self.params.enhance and bool(memory.any()) else 0.0,
             "consistency": factor * self.params.consistency_weight,
             "class": factor * self.params.class_weight,
         }
+        parts = {name: [loss[name] for loss in losses if name in loss] for name in weights}
+        return summed_terms(weights, parts)
 
     def _losses(
         self, batch: PairBatch, outputs: Outputs, modality: Modality, memory: Tensor, frozen: Mapping[Modality, Tensor]

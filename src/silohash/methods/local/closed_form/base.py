@@ -5,6 +5,8 @@ seeing an item (`FromSums`). Each exchange consists of a message from the server
 and the server's next step.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +47,7 @@ class Views:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: slice | npt.NDArray[np.int64]) -> "Views":
+    def take(self, rows: slice | npt.NDArray[np.int64]) -> Views:
         """Return some of the pairs, with vectors and labels in float64."""
         return Views(
             vectors={modality: values[rows].astype(np.float64) for modality, values in self.vectors.items()},
@@ -53,7 +55,7 @@ class Views:
             labels=self.labels[rows].astype(np.float64),
         )
 
-    def blocks(self) -> "Iterator[Views]":
+    def blocks(self) -> Iterator[Views]:
         """Yield the pairs in blocks of rows, in float64. At least one block is yielded, which may be empty."""
         for start in range(0, max(1, len(self)), BLOCK_ROWS):
             yield self.take(slice(start, start + BLOCK_ROWS))

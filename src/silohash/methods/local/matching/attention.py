@@ -24,6 +24,8 @@ The dimensions are T texts, W words, I images, R regions, D numbers per word or 
 ``(I, R)`` are False for padding. Temperatures and scales are positive.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
@@ -71,7 +73,7 @@ class Fragments(NamedTuple):
     lengths: Tensor
     grams: Tensor
 
-    def take(self, rows: Tensor | slice) -> "Fragments":
+    def take(self, rows: Tensor | slice) -> Fragments:
         """Return some of the items, without the last vectors that are padding in all of them."""
         values, mask, lengths, grams = (part[rows] for part in self)
         used = mask.any(0).nonzero()

@@ -236,6 +236,7 @@ def wait_for_silos(kit: Path, silos: Sequence[str], needed: int) -> None:
 
 
 def _connected_now(kit: Path) -> list[str]:
+    """Return the names of the connected silos; none if the server cannot be reached."""
     with suppress(UserError, *LOST), session(kit) as opened:
         return connected_silos(opened)
     return []

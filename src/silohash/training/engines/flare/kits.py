@@ -74,6 +74,7 @@ class Certificates(CertBuilder):  # type: ignore[misc]  # FLARE has no types
 
 
 def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
+    """Return the description of the federation from which FLARE makes the kits."""
     builders = [
         (f"{FLARE}.workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
         (f"{FLARE}.static_file.StaticFileBuilder", {"config_folder": "config"}),
