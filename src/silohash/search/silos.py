@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 from typing_extensions import override
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import InvalidName, NotIndexed, UserError
 from silohash.base.files import check_private, closed_on_error, read_json
 from silohash.base.locks import locked_run
@@ -244,10 +245,8 @@ def _expected_silos(folder: Path) -> Listing:
     listing = read_listing(folder)
     if listing is not None:
         return listing
-    try:
-        members = read_json(folder.parent / "partition.json", _Members).silos
-    except UserError:
-        return {}
+    path = folder.parent / "partition.json"
+    members = attempted(lambda: read_json(path, _Members).silos, UserError, otherwise=list[_Member]())
     return {member.name: () if (folder / member.name).is_dir() else None for member in members}
 
 
