@@ -102,15 +102,15 @@ def _taken(folder: Path, remedy: str, wait_seconds: float, notify: Notify) -> Fi
 
     lock = FileLock(folder.resolve() / LOCK)
     try:
-        _acquire(lock, folder, 0.0)
-    except Timeout as error:
-        if not wait_seconds:
-            raise InUse(f"{folder} is in use by {holder(folder)}. {remedy}") from error
-        notify(f"Waiting for {holder(folder)}, which uses {folder} ...")
         try:
+            _acquire(lock, folder, 0.0)
+        except Timeout:
+            if not wait_seconds:
+                raise
+            notify(f"Waiting for {holder(folder)}, which uses {folder} ...")
             _acquire(lock, folder, wait_seconds)
-        except Timeout as second:
-            raise InUse(f"{folder} is in use by {holder(folder)}. {remedy}") from second
+    except Timeout as error:
+        raise InUse(f"{folder} is in use by {holder(folder)}. {remedy}") from error
     return lock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from contextlib import suppress
 from pathlib import Path
 
 from silohash.base.files import read_json, write_json
@@ -17,11 +18,8 @@ RESET_PEAK = "5"
 
 def return_unused() -> None:
     """Return the memory to the system that the allocator of the C library keeps for later. Only glibc can do so."""
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return
-    trim(0)
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def start_measuring() -> bool:

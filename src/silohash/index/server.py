@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import ServerUnreachable
 from silohash.index.base import (
     Allowed,
@@ -252,10 +253,7 @@ def without_secrets(text: str, url: str) -> str:
 
 def _secrets(url: str) -> list[str]:
     """Return the password of a URL as it is written and as it is sent, or nothing if there is none."""
-    try:
-        password = urlsplit(url).password or ""
-    except ValueError:
-        password = ""
+    password = attempted(lambda: urlsplit(url).password, ValueError, otherwise=None) or ""
     settings = (part.partition("=") for part in url.replace("?", " ").replace("&", " ").split())
     found: list[Any] = [password, *(value.strip("'") for name, _, value in settings if name in {"password", "token"})]
     return sorted({form for value in found for form in (value, unquote(value)) if form}, key=len, reverse=True)

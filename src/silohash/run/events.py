@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from silohash.base.errors import DependencyMissing
 from silohash.base.files import TRAIN_AGAIN, explaining_disk_errors, read_text, write_text
 from silohash.base.forms import damaged, fault, of_json
+from silohash.base.optional import require
 from silohash.base.types import ValidationBy
 from silohash.base.visible import visible
 
@@ -246,16 +246,14 @@ class TensorBoard(Observer):
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise DependencyMissing("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
+        require("tensorboard", "Writing curves")
         self.folder = folder
-        self._writer = SummaryWriter
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Create the folder and its log file."""
-        self.writer = self._writer(str(self.folder))
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(self.folder))
 
     def round(self, record: RoundRecord) -> None:
         """Add one point to each curve."""

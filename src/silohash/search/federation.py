@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -51,7 +51,6 @@ from silohash.search.unknown_words import query_words
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.run.folder import Run
-    from silohash.run.model.encoder import Encoder
 
 DEADLINE_SECONDS = 10.0
 
@@ -136,7 +135,7 @@ class Federation:
         """
         self.run, self.bus, self.silos, self.folders = run, bus, tuple(sorted(silos)), {}
         self._deadline_seconds = deadline_seconds
-        self._encoders: dict[str, Encoder] = {}
+        self._encoder = cache(lambda name: self.run.model.encoder(name))  # loading one takes longer than encoding
         self._secret = secrets.token_bytes(32)
 
     async def search(self, request: SearchRequest) -> Hits:
@@ -269,17 +268,13 @@ class Federation:
         values, text, weight = parts_of(value, modality, scores_pairs=scores_pairs)
         [*first, modality] = values
         asked, featurizer = values[modality], self.run.model.featurizers.get(modality)
-        by_model: dict[str, Code] = {}
 
+        @cache
         def encoded_by(name: str) -> Code:
             """Return the code by a model."""
-            if name not in by_model:
-                found = self._encoder(name).encode_all(values, weight)
-                magnitudes = None if found.magnitudes is None else found.magnitudes[0]
-                by_model[name] = Code(
-                    words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
-                )
-            return by_model[name]
+            found = self._encoder(name).encode_all(values, weight)
+            magnitudes = None if found.magnitudes is None else found.magnitudes[0]
+            return Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes)
 
         try:
             unknown = query_words(featurizer, asked, self._captions)
@@ -325,12 +320,6 @@ class Federation:
             return None
         task = f"{encoded.modality[0]}2{options.target if options.target == 'item' else options.target[0]}"
         return self.run.model.record.calibration.get(cast(Task, task))
-
-    def _encoder(self, name: str) -> Encoder:
-        """Return the encoder of a model. It is loaded once, because loading takes longer than encoding."""
-        if name not in self._encoders:
-            self._encoders[name] = self.run.model.encoder(name)
-        return self._encoders[name]
 
     def _model_of(self, silo: str) -> str:
         """Return the name of the model that searches a silo: its personal model, or the one that built its index."""

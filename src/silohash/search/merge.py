@@ -263,13 +263,11 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
     return await _gathered(bus, requests, partial(_merged, queries=queries, key=key), deadline_seconds)
 
 
-async def ask_newest(
-    bus: Bus, silos: Collection[str], request: Browse, *, deadline_seconds: float, secret: bytes = b""
-) -> Hits:
+async def ask_newest(bus: Bus, silos: Collection[str], request: Browse, *, deadline_seconds: float) -> Hits:
     """Return the requested page of the items of silos that pass the filters, newest first. See `ask`."""
     if not silos:
         return Hits()
-    keyed = replace(request, tie_key=question_key(secret, ()))
+    keyed = replace(request, tie_key=question_key(b"", ()))
     merged = partial(_merged_newest, request=keyed)
     return await _gathered(bus, dict.fromkeys(silos, keyed), merged, deadline_seconds)
 

@@ -173,11 +173,11 @@ class SiloNode:
         """Return captions of the silo's items, in the order in which they were indexed, if its policy releases them."""
         if "caption" not in self.policy.fields or self._approvals is not None:
             return []
-        try:
-            payloads = [each for loaded in [*self._loaded.values()][:1] for each in loaded.store.first_payloads(most)]
-        except UserError:
-            # Captions are only offered as examples; a search answers with the reason.
-            return []
+        first = [loaded.store for loaded in self._loaded.values()][:1]
+        # Captions are only offered as examples; a search answers with the reason of an error.
+        payloads = attempted(
+            lambda: [p for store in first for p in store.first_payloads(most)], UserError, otherwise=[]
+        )
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 
     def loaded(self, modality: Modality, query: Query | None = None) -> LoadedIndex:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 from typing_extensions import override
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import InvalidName, NotIndexed, UserError
 from silohash.base.files import check_private, closed_on_error, read_json
 from silohash.base.locks import locked_run
@@ -80,25 +81,19 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
 
 
 def open_node(
-    folder: Path,
-    silo: str,
-    policy: Policy | None = None,
-    *,
-    backend: Backend | None = None,
-    run: Run | None = None,
-    private: bool = False,
+    folder: Path, silo: str, policy: Policy | None = None, *, run: Run | None = None, private: bool = False
 ) -> SiloNode:
     """Open the index of one silo for many queries. The indexes of other silos need not be in the folder.
 
-    The policy and the backend are by default those of `open_nodes`. If the policy accepts the words and regions of queries,
-    the model of the run with the index folder scores items. Without a run, codes only are compared. A ``private`` index is
-    one that others must not be able to read.
+    The backend is that of `open_nodes`, and so is the policy by default. If it accepts the words and regions of queries, the
+    model of the run with the index folder scores items. Without a run, codes only are compared. A ``private`` index is one
+    that others must not be able to read.
 
     Raises:
         UserError: If the silo is not indexed, others can read its private index, the policy is not valid, the backend is not
             installed, or scoring needs torch and it is not installed.
     """
-    backend = _checked_backend(backend, folder)
+    backend = _checked_backend(None, folder)
     existing = _index_files(folder).get(silo, {})
     if not existing:
         raise NotIndexed(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
@@ -250,10 +245,8 @@ def _expected_silos(folder: Path) -> Listing:
     listing = read_listing(folder)
     if listing is not None:
         return listing
-    try:
-        members = read_json(folder.parent / "partition.json", _Members).silos
-    except UserError:
-        return {}
+    path = folder.parent / "partition.json"
+    members = attempted(lambda: read_json(path, _Members).silos, UserError, otherwise=list[_Member]())
     return {member.name: () if (folder / member.name).is_dir() else None for member in members}
 
 

@@ -129,10 +129,7 @@ class AuditLog:
             file = self._file or self._open()
             # Another process may have renamed the file while this one waited for its lock, so its identity is checked after.
             lock_descriptor(file.fileno(), poll_interval=POLL_SECONDS)
-            try:
-                about = self.path.stat()
-            except FileNotFoundError:
-                about = None
+            about = attempted(self.path.stat, FileNotFoundError, otherwise=None)
             if about is not None and (about.st_dev, about.st_ino) == self._identity:
                 if about.st_size < self._most_bytes:
                     return file, about.st_size

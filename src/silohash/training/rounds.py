@@ -343,20 +343,16 @@ def validation_scores(
     tasks = Tasks("validate", attendance.invited(range(len(settings.silos))), state, federated)
     scores = []
     for result in attendance.results(tasks):
-        counts, reason = result.update.counts, None if _is_possible(result.update) else "it is impossible"
+        counts, values = result.update.counts, result.update.scalars.values()
+        # A score that is not between 0 and 1 would decide alone which round is the best.
+        possible = 0 < counts["queries"] <= LARGEST_COUNT and all(0.0 <= value <= HIGHEST for value in values)
+        reason = None if possible or counts["queries"] == 0 else "it is impossible"
         reason = reason or (settings.announced[result.silo].overclaim(counts) if settings.announced else None)
         if reason is None:
             scores.append(result.update)
         elif unused is not None:
             unused[settings.silos[result.silo]] = f"its validation score is not used: {reason}"
     return scores
-
-
-def _is_possible(score: Message) -> bool:
-    """Return whether a silo's scores are between 0 and 1. Any other would decide alone which round is the best."""
-    queries = score.counts["queries"]
-    possible = all(0.0 <= value <= HIGHEST for value in score.scalars.values())
-    return queries == 0 or (0 < queries <= LARGEST_COUNT and possible)
 
 
 def mean_score(scores: Sequence[Message]) -> float | None:

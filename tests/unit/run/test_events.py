@@ -108,9 +108,7 @@ def test_bar_in_a_terminal() -> None:
 
 
 def test_tensorboard_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: package != "tensorboard")
     with pytest.raises(DependencyMissing, match=r"silohash\[tensorboard\]"):
         TensorBoard(tmp_path)
 
@@ -207,6 +205,7 @@ def test_tensorboard_gets_one_point_per_known_value(tmp_path: Path, monkeypatch:
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = Writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: True)
     board = TensorBoard(tmp_path)
     board.start(name="fedavg", total_rounds=5, first_round=0)
     board.round(record(3))

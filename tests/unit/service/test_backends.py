@@ -829,11 +829,10 @@ def test_the_backend_in_one_process_finds_what_the_run_finds(folder: Path, backe
 
 
 def test_the_model_is_loaded_once(backend: LocalBackend) -> None:
-    assert len(backend._encoders) == 1, "before the first search"
+    assert backend._encoder.cache_info().misses == 1, "before the first search"
     first = search(backend, value="red square")
-    [encoder] = backend._encoders.values()
     assert places(search(backend, value="red square")) == places(first)
-    assert [*backend._encoders.values()] == [encoder]
+    assert backend._encoder.cache_info().misses == 1
 
 
 def test_the_options_reach_the_silos(backend: LocalBackend) -> None:

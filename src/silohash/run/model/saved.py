@@ -7,7 +7,6 @@ it does not need torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -100,7 +99,7 @@ class ModelFiles:
             UserError: If the file is missing, cannot be read, or was damaged or replaced.
         """
         path = self.folder / name
-        with self._reading(path):
+        with reading(path, remedy=self._remedy, missing=self._remedy):
             digest = digest_file(path)
         self._compare(path, digest)
         return path
@@ -108,7 +107,7 @@ class ModelFiles:
     def content(self, name: str) -> bytes:
         """Return the content of a file, after comparing it. The exceptions are those of `path`."""
         path = self.folder / name
-        with self._reading(path):
+        with reading(path, remedy=self._remedy, missing=self._remedy):
             content = path.read_bytes()
         self._compare(path, digest_bytes(content))
         return content
@@ -116,9 +115,6 @@ class ModelFiles:
     @property
     def _remedy(self) -> str:
         return f"Restore it, or write it again: silohash resume {self.folder.parent}"
-
-    def _reading(self, path: Path) -> AbstractContextManager[None]:
-        return reading(path, remedy=self._remedy, missing=self._remedy)
 
     def _compare(self, path: Path, digest: str) -> None:
         if self.digests.get(path.name) != digest:
@@ -285,8 +281,7 @@ class SavedModel:
         from silohash.run.config.load import load_resolved
 
         known = self.known() if self.known else None
-        same = known is not None and known.config.to_json() == self.record.config
-        if known is not None and same:
+        if known is not None and known.config.to_json() == self.record.config:
             return known
         try:
             return load_resolved(self.record.config)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import RequestRefused, ServerUnreachable, UnreadableFile, WrongAddress, restored
 from silohash.base.files import read_bytes
 
@@ -75,10 +76,7 @@ class Connection:
         headers = self._headers | ({"content-type": content_type} if content_type else {})
         request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  it is checked
         status, content = self._answer(request)
-        try:
-            document = json.loads(content) if content else {}
-        except ValueError:
-            document = None
+        document = attempted(lambda: json.loads(content) if content else {}, ValueError, otherwise=None)
         if not isinstance(document, dict):
             raise ServerUnreachable(f"{self.url} did not answer like {self.kind} of silohash. Check the address.")
         if status < HTTPStatus.BAD_REQUEST:

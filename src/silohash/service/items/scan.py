@@ -145,10 +145,7 @@ class Records:
         return self.folder / f"{digest_bytes(name.encode())}.json"
 
     def _picture_of(self, name: str) -> str:
-        try:
-            record = self.read(name)
-        except UserError:  # the damaged file is replaced
-            return ""
+        record = attempted(lambda: self.read(name), UserError, otherwise=None)  # a damaged file is replaced
         return "" if record is None else record.picture
 
     def _make_durable(self) -> None:

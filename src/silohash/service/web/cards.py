@@ -168,16 +168,11 @@ def _card(item: Hit | Item, badge: Badge) -> Card:
 
 def _hit_card(hit: Hit, badge: Badge) -> Card:
     percent = None if hit.probability is None else round(100 * hit.probability) if hit.strength != "none" else 0
-    found_by = FOUND_BY.get(hit.found_by, "")
-    card = replace(_card(hit, badge), distance=_place(hit), sure=sureness(hit), percent=percent)
-    return replace(card, found_by=found_by, matched=", ".join(hit.matched))
-
-
-def _place(hit: Hit) -> str:
-    if hit.rank is not None:
-        return f"rank {hit.rank}"
     distance = "" if hit.distance_bits is None else bits_in_words(hit.distance_bits)
-    return distance if hit.score is None else f"score {hit.score:.3f}"
+    place = distance if hit.score is None else f"score {hit.score:.3f}"
+    place = place if hit.rank is None else f"rank {hit.rank}"
+    card = replace(_card(hit, badge), distance=place, sure=sureness(hit), percent=percent)
+    return replace(card, found_by=FOUND_BY.get(hit.found_by, ""), matched=", ".join(hit.matched))
 
 
 def example_cards(status: FederationStatus) -> list[Card]:
@@ -373,17 +368,17 @@ def charts(rounds: Sequence[RoundRecord], chosen: int | None) -> list[Chart]:
     deployed = "" if chosen is None else f" The model of round {chosen + 1} is deployed."
     title, note = VALIDATION.get(frozenset(record.validation_by for record in rounds), OTHER_VALIDATION)
     found = [
-        _chart(title, scores, f"{note}{deployed}"),
-        _chart("Training loss", losses, "Mean over silos, weighted by their numbers of items."),
+        (title, scores, f"{note}{deployed}"),
+        ("Training loss", losses, "Mean over silos, weighted by their numbers of items."),
     ]
-    return [chart for chart in found if chart is not None]
+    return [_chart(title, values, note) for title, values, note in found if values]
 
 
-def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart | None:
-    if not values:
-        return None
+def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart:
     numbers = [value for _, value in values]
-    low, high = _limits(min(numbers), max(numbers))
+    low, high = min(numbers), max(numbers)
+    room = 0.08 * (high - low) or max(abs(high) * 0.1, 1e-6)  # around all values
+    low, high = max(0.0, low - room) if low >= 0 else low - room, high + room
     width, most = WIDTH - LEFT - RIGHT, len(values) - 1
     points = tuple(
         Point(
@@ -402,12 +397,6 @@ def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart 
         ticks=tuple((_up(step, low, high), f"{step:.3g}") for step in steps),
         note=note,
     )
-
-
-def _limits(low: float, high: float) -> tuple[float, float]:
-    """Return the lower and upper end of an axis that shows all values with some room."""
-    room = 0.08 * (high - low) or max(abs(high) * 0.1, 1e-6)
-    return max(0.0, low - room) if low >= 0 else low - room, high + room
 
 
 def _up(value: float, low: float, high: float) -> float:

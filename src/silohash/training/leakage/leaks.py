@@ -191,12 +191,10 @@ class Attacker:
 
     def _class_counts(self, update: Message) -> Values | None:
         """Return the class counts of an update divided by its number of items, ``(C,)``; None if it has none."""
-        for mean in self.run.resolved.federated.traits.means:
-            for count_name in mean.pairs(update).values():
-                counts = mean.values(update)[count_name]
-                if mean.by_row:
-                    return counts.astype(np.float64) / max(1, update.counts["items"])
-        return None
+        means = [mean for mean in self.run.resolved.federated.traits.means if mean.by_row]
+        found = (mean.values(update)[name] for mean in means for name in mean.pairs(update).values())
+        counts = next(found, None)
+        return None if counts is None else counts.astype(np.float64) / max(1, update.counts["items"])
 
     def of_updates(self) -> Iterator[Leak]:
         """Yield how well the updates of the last round tell members and label shares."""

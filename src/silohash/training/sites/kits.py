@@ -92,7 +92,12 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
         raise NotAKit(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
     found = [*certificates(kit, now), *server(kit)]
     if site.exists():
-        found.append(_data(site))
+        try:
+            archive = archive_of(read_site_settings(site).data)
+            about = "; ".join([f"{len(archive.split('train')):,} training items", *archive.card.warnings])
+            found.append(Finding("data", about, True))
+        except UserError as error:
+            found.append(Finding("data", str(error), False))
     return found
 
 
@@ -142,11 +147,3 @@ def _address(startup: Path) -> tuple[str, int]:
             return str(about["admin"]["host"]), int(about["admin"]["port"])
         host, _, port = about["servers"][0]["service"]["target"].rpartition(":")
         return host, int(port)
-
-
-def _data(file: Path) -> Finding:
-    try:
-        archive = archive_of(read_site_settings(file).data)
-    except UserError as error:
-        return Finding("data", str(error), False)
-    return Finding("data", "; ".join([f"{len(archive.split('train')):,} training items", *archive.card.warnings]), True)

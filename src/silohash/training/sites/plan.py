@@ -156,6 +156,7 @@ def _miscounted(found: Arrays, labels: int, items: int) -> str | None:
 
 
 def _decoded(text: str) -> object:
+    """Return the value of a JSON text, or None if there is none."""
     return attempted(lambda: json.loads(text), ValueError, RecursionError, otherwise=None)
 
 
