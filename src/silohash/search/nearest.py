@@ -415,11 +415,7 @@ def _near_items(
 
 
 def _joined(
-    indexes: Indexes,
-    near: Mapping[Modality, tuple[Keys, Distances]],
-    query: Query,
-    k: int,
-    matches: MatchesOf,
+    indexes: Indexes, near: Mapping[Modality, tuple[Keys, Distances]], query: Query, k: int, matches: MatchesOf
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes that were found of each modality, and the number of ties left out."""
     names = list(indexes)

@@ -205,6 +205,7 @@ class HubConfig(_Table):
         share_words: Whether the text of a query may be sent to silos that accept it, if the one who asks allows it, too.
         nats: The NATS server, if its config is written from this file.
         hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
+        picture_hosts: Hosts from which the service fetches a picture whose address is sent in place of the file.
         proxies: Addresses or networks of the web servers that pass requests on. Only they tell where a request comes from.
         next_run: Folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
         next_share: Share of the silos that must have the new model.
@@ -223,6 +224,7 @@ class HubConfig(_Table):
     share_words: bool = False
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
+    picture_hosts: tuple[Name, ...] = ()
     proxies: tuple[IPvAnyNetwork, ...] = ()
     next_run: FilePath | None = None
     next_share: Annotated[float, Field(gt=0, le=1)] = 1.0

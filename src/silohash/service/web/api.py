@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
 
-from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, NoEffect, UnknownName
+from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, NoEffect, OneInputNeeded, UnknownName
 from silohash.base.types import Modality
 from silohash.base.visible import visible
 from silohash.data.pictures.formats import NAMES
@@ -76,12 +76,15 @@ async def search_picture(
     who: Allowed,
     request: Request,
     query: Annotated[PictureOptions, Query()],
-    picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
+    picture: Annotated[UploadFile | None, File(description=f"A {NAMES} file.")] = None,
 ) -> ResultsDocument | Response:
     """Return the items of all silos that are nearest to a picture, or to a picture and words. The picture is not kept."""
     if query.drawing and query.region is not None:
         raise ConflictingOptions("A drawing is fitted as a whole, so it has no region. Leave region or drawing out.")
-    value = await service.read_picture(await picture.read(), drawing=query.drawing)
+    if (picture is None) == (query.address is None):
+        raise OneInputNeeded("Send a picture file, or the address of one.")
+    content = await picture.read() if picture else await service.fetch_picture(query.address or "")
+    value = await service.read_picture(content, drawing=query.drawing)
     value = value if query.region is None else cropped(value, query.region)
     composed = value if query.text is None else Composed(value, query.text, query.text_weight)
     return await _search(request, service, who, query, composed)

@@ -46,14 +46,17 @@ class _Static(StaticFiles):
 
 
 def create_app(
-    backend: Backend, *, access: Access = everyone, hosts: Iterable[str] = LOOPBACK, metrics: Metrics | None = None
-) -> FastAPI:
+    backend: Backend, *, access: Access = everyone, hosts: Iterable[str] = LOOPBACK, picture_hosts: Iterable[str] = (),
+    metrics: Metrics | None = None,
+) -> FastAPI:  # fmt: skip
     """Return the application over a federation.
 
-    It answers under the names ``hosts``, where ``*`` is any. If the backend counts in metrics, they are those to give here.
+    It answers under the names ``hosts``, where ``*`` is any, and fetches pictures from ``picture_hosts``. If the backend
+    counts in metrics, they are those to give here.
     """
     metrics = metrics or Metrics()
-    service = Service(MeasuredBackend(backend, metrics), access, metrics=metrics)
+    allowed = frozenset(host.lower() for host in picture_hosts)
+    service = Service(MeasuredBackend(backend, metrics), access, metrics=metrics, picture_hosts=allowed)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

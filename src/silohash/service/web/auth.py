@@ -309,16 +309,17 @@ class Gate:
 
 
 def app_for(
-    backend: Backend, gate: Gate | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
-) -> FastAPI:
+    backend: Backend, gate: Gate | None, hosts: Iterable[str] = (), picture_hosts: Iterable[str] = (), *,
+    metrics: Metrics | None = None,
+) -> FastAPI:  # fmt: skip
     """Return the application for people with an account and programs with a token or, without a gate, for this machine.
 
     Further names under which it is reached, besides those of this machine, need accounts. See `create_app`.
     """
     if gate is None:
-        return create_app(backend, metrics=metrics)
+        return create_app(backend, picture_hosts=picture_hosts, metrics=metrics)
     names = (*LOOPBACK, *(host.lower() for host in hosts))
-    app = create_app(backend, access=gate.access, hosts=names, metrics=metrics)
+    app = create_app(backend, access=gate.access, hosts=names, picture_hosts=picture_hosts, metrics=metrics)
     app.include_router(gate.router())
     return app
 

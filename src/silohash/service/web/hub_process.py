@@ -72,7 +72,8 @@ async def serve_hub(
 
     backend = AdoptingBackend(config, make)
     backend.warm_up()
-    app = app_for(backend, None if accounts is None else Gate(accounts), config.hosts, metrics=metrics)
+    gate = None if accounts is None else Gate(accounts)
+    app = app_for(backend, gate, config.hosts, config.picture_hosts, metrics=metrics)
     if accounts is not None:
         app.include_router(exclusion_calls(exclusions))
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)

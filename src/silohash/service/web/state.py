@@ -21,6 +21,7 @@ from silohash.search.requests import FederationStatus
 from silohash.service.backends import Backend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
+from silohash.service.web.addresses import fetch_picture
 from silohash.service.web.errors import ASKER
 from silohash.service.web.form import LONGEST_NAME
 from silohash.service.web.uploads import read_drawing, read_picture
@@ -97,6 +98,7 @@ class Service:
     access: Access = everyone
     recent: RecentPictures = field(default_factory=RecentPictures)
     metrics: Metrics = field(default_factory=Metrics)
+    picture_hosts: frozenset[str] = frozenset()
     _status: FederationStatus | None = field(default=None, repr=False)
     _status_until: float = field(default=0.0, repr=False)
     _request: asyncio.Task[FederationStatus] | None = field(default=None, repr=False)
@@ -143,6 +145,10 @@ class Service:
         """Return the number of silos of the federation, which does not change while the service runs."""
         status = self._status or await self.status()
         return len(status.silos)
+
+    async def fetch_picture(self, address: str) -> bytes:
+        """Return the content of a picture file at an address, if the service allows its host."""
+        return await asyncio.to_thread(fetch_picture, address, self.picture_hosts)
 
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
         """Decode a picture file for a search. A drawing is fitted to the pictures of the archive."""
