@@ -256,9 +256,9 @@ def items_to_merge(
     return replace(items, cosines=tuple(cosines.tolist())), left_out
 
 
-def searched_items(indexes: Mapping[Modality, LoadedIndex]) -> int:
+def searched_items(indexes: Indexes, passing: PassingIn = None) -> int:
     """Return the number of items that a search of some indexes compares, which is at least that of the largest."""
-    return max(len(loaded.index) for loaded in indexes.values())
+    return max(len(loaded.index) if passing is None else int(passing[name].sum()) for name, loaded in indexes.items())
 
 
 def nearest_items(

@@ -424,7 +424,8 @@ class SiloNode:
             cosines=items.cosines, left_out=left_out or {},
             limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
-            scores=scores, step_bits=self.policy.distance_step_bits, searched=nearest.searched_items(indexes),
+            scores=scores, step_bits=self.policy.distance_step_bits,
+            searched=nearest.searched_items(indexes, passing if self._outputs else None),
             edition=self._edition(indexes), alterations=self._alterations, tiers=items.tiers, matched=items.matched,
             facets=facets, applied=len(query.where),
         )  # fmt: skip

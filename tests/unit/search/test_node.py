@@ -146,6 +146,10 @@ def test_a_label_selects_the_items_that_are_searched(tmp_path):
     assert hits.left_out == {2: 1}
     assert node.answer(replace(query, k=9)).distances == (0, 2, 2, 4)
     assert len(node.answer(replace(query, label="odd"))) == 0
+    assert (hits.searched, node.answer(replace(query, label=None)).searched) == (4, 6)
+    # A limited silo compares all items, and filters those that it found.
+    limited = node_at(tmp_path / "limited", [0, 1, 2, 2, 3, 4], Policy(rank_only=True)).answer(query)
+    assert (len(limited), limited.searched) == (2, 6)
 
 
 def test_labels_that_are_not_released_cannot_be_filtered_by(tmp_path):
