@@ -74,7 +74,7 @@ def test_unknown_key_names_the_nearest(section: str | None, typed: str, meant: s
         ("local", "bits", 257, "less than or equal to 256 (got 257)"),
         ("local", "anchors", 0, "local.anchors: "),
         ("model", "dropout", 1.0, "less than 1 (got 1.0)"),
-        ("evaluate", "evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, PL, PG, XS'),
+        ("evaluate", "evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, GF, GA, PL, PF, PA, PG, XS'),
         ("evaluate", "tasks", ["i2v"], '"i2v" is not one of i2t, t2i, i2i, t2t, i2item, t2item'),
         ("evaluate", "measures", ["mPA@all"], "mPA"),
         ("evaluate", "validation", 1, "less than 1 (got 1)"),
