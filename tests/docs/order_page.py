@@ -1,6 +1,6 @@
 """Print the table of `docs/how-to/search.md` on the order of hits, from the figures of single runs.
 
-`python -m tests.docs.order_page` prints it. With the path of a study of recipes/search-order.toml, it first measures its runs.
+`python -m tests.docs.order_page` prints it. With the path of a study (search-order.toml), it first measures its runs.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def import_(
 
 
 def build(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set: icons.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set; an unknown one lists them.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write. Default: ./data/NAME.")] = None,
     packages: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the packages.")] = None,
     registry: Annotated[str, typer.Option(metavar="URL", help="npm registry. Default: that of your npm.")] = "",

@@ -53,11 +53,14 @@ def own_file(key: str) -> Path:
 
 
 def named_in(key: str) -> set[str]:
-    """Returns the other files that name the archive anywhere: in code, comments or docstrings."""
-    pattern = re.compile(PATTERNS[key], re.IGNORECASE)
-    return {str(path.relative_to(ROOT)) for path, text in FILES.items() if pattern.search(text)} - {
-        str(own_file(key).relative_to(ROOT))
-    }
+    """Returns the other files that name the archive anywhere: in code, comments or docstrings.
+
+    All files in a folder of the archive's name are its own.
+    """
+    pattern, own = re.compile(PATTERNS[key], re.IGNORECASE), own_file(key)
+    own = own.parent if own.parent.name == key else own
+    found = {path for path, text in FILES.items() if pattern.search(text)}
+    return {str(path.relative_to(ROOT)) for path in found if not path.is_relative_to(own)}
 
 
 @pytest.mark.parametrize("key", NAMED)

@@ -75,7 +75,7 @@ class Client(Connection):
             return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))
         if isinstance(image, str) and image.startswith("https://"):
             asked = {**query, "text": text, "drawing": drawing, "address": image}
-            return _hits(self._call("/search/picture", asked, method="POST"))
+            return _hits(self._call("/search/picture", asked))
         if image is not None:
             content = image if isinstance(image, bytes) else read_file(Path(image))
             return _hits(self._call("/search/picture", {**query, "text": text, "drawing": drawing}, picture=content))
@@ -93,7 +93,7 @@ class Client(Connection):
         """Return the state of the federation: its silos, their numbers of items, and which of them answer."""
         return self._call("/status", {})
 
-    def _call(self, path: str, query: Mapping[str, Any], method: str = "GET", **files: bytes) -> dict[str, Any]:
+    def _call(self, path: str, query: Mapping[str, Any], **files: bytes) -> dict[str, Any]:
         """Return the JSON document of one call, which sends at most one file."""
         given = {
             name: str(value).lower() if isinstance(value, bool) else value
@@ -101,7 +101,7 @@ class Client(Connection):
             if value is not None
         }
         address = f"{API}{path}?{urlencode(given, doseq=True)}"
-        return self._request("POST" if files else method, address, *(form((), **files) if files else ()))
+        return self._request("POST" if files else "GET", address, *(form((), **files) if files else ()))
 
 
 def _query(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
 
-from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, NoEffect, OneInputNeeded, UnknownName
+from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, NoEffect, UnknownName
 from silohash.base.types import Modality
 from silohash.base.visible import visible
 from silohash.data.pictures.formats import NAMES
@@ -24,6 +24,7 @@ from silohash.search.inputs import vector_in
 from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
 from silohash.service.web.documents import (
+    AddressOptions,
     ItemDocument,
     Options,
     PictureOptions,
@@ -76,14 +77,25 @@ async def search_picture(
     who: Allowed,
     request: Request,
     query: Annotated[PictureOptions, Query()],
-    picture: Annotated[UploadFile | None, File(description=f"A {NAMES} file.")] = None,
+    picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
 ) -> ResultsDocument | Response:
     """Return the items of all silos that are nearest to a picture, or to a picture and words. The picture is not kept."""
+    return await _search_picture(request, service, who, query, await picture.read())
+
+
+@router.get("/search/picture", summary="Search for a picture at an address", **_answers(415))
+async def search_address(
+    service: Shared, who: Allowed, request: Request, query: Annotated[AddressOptions, Query()]
+) -> ResultsDocument | Response:
+    """Return what a search for a picture does. The service fetches the picture, if it allows the host of its address."""
+    return await _search_picture(request, service, who, query, await service.fetch_picture(query.address))
+
+
+async def _search_picture(
+    request: Request, service: Service, who: str, query: PictureOptions, content: bytes
+) -> ResultsDocument | Response:
     if query.drawing and query.region is not None:
         raise ConflictingOptions("A drawing is fitted as a whole, so it has no region. Leave region or drawing out.")
-    if (picture is None) == (query.address is None):
-        raise OneInputNeeded("Send a picture file, or the address of one.")
-    content = await picture.read() if picture else await service.fetch_picture(query.address or "")
     value = await service.read_picture(content, drawing=query.drawing)
     value = value if query.region is None else cropped(value, query.region)
     composed = value if query.text is None else Composed(value, query.text, query.text_weight)

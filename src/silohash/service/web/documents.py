@@ -95,10 +95,15 @@ class PictureOptions(Options):
     text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description=ABOUT_WEIGHT)
     region: str | None = Field(None, max_length=100, description=ABOUT_REGION, examples=["0.1,0.2,0.5,0.9"])
 
-    address: str | None = Field(None, max_length=2000, description="Address in place of the file, at an allowed host.")
     drawing: bool = Field(
         False, description="The picture is a drawing, dark on white. It is fitted to the pictures of the archive."
     )
+
+
+class AddressOptions(PictureOptions):
+    """A search for a picture at an address."""
+
+    address: str = Field(max_length=2000, description="Address of the picture, at a host that the service allows.")
 
 
 class VectorOptions(Options):

@@ -131,9 +131,9 @@ def test_a_host_in_a_private_network_is_refused_although_it_is_allowed(
 def test_the_api_searches_for_a_picture_by_its_address(server: type[Handler]) -> None:
     backend = MadeUpBackend()
     allowing = client_of(backend, picture_hosts=[HOST.upper()])
-    assert allowing.post("/api/v1/search/picture", params={"address": ADDRESS}).status_code == 200
+    assert allowing.get("/api/v1/search/picture", params={"address": ADDRESS}).status_code == 200
     assert backend.requests[-1].value.size == (24, 24)
-    both = allowing.post("/api/v1/search/picture", params={"address": ADDRESS}, files={"picture": png()})
-    assert (both.status_code, both.json()["error"]["key"]) == (422, "one-input-needed")
-    refusing = client_of(backend).post("/api/v1/search/picture", params={"address": ADDRESS})
+    none = allowing.get("/api/v1/search/picture")
+    assert (none.status_code, none.json()["error"]["code"]) == (422, "invalid")
+    refusing = client_of(backend).get("/api/v1/search/picture", params={"address": ADDRESS})
     assert (refusing.status_code, refusing.json()["error"]["key"]) == (422, "upload-refused")

@@ -71,7 +71,7 @@ def test_the_parameters_that_exist_are_named() -> None:
 def test_other_faults_are_sentences_with_the_name_of_the_value() -> None:
     found = message("GET", SEARCH, params={"find": "sound", "k": "0"})
     assert found.startswith("The request is not valid. find: Input should be 'item', 'image' or 'text'. k: ")
-    assert message("POST", f"{SEARCH}/vector") == "The request is not valid. vector: Field required."
+    assert message("POST", f"{SEARCH}/picture") == "The request is not valid. picture: Field required."
 
 
 def test_errors_of_a_call_are_described_with_their_headers() -> None:

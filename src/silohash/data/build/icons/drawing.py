@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+
+from silohash.data.pictures.formats import open_picture
 
 SIZE, DRAWN_SIZE = 64, 128
 """Side of a picture, and height of a drawing before it is reduced, in pixels."""
@@ -21,7 +21,8 @@ def draw(svg: str, *, color: bool) -> npt.NDArray[np.uint8]:
 
     svg = svg.replace("currentColor", "#000")
     content = svg_to_bytes(svg_string=svg, height=DRAWN_SIZE, background="#ffffff", skip_system_fonts=True)
-    drawn = Image.open(io.BytesIO(content)).convert("RGB" if color else "L")
+    with open_picture(content) as opened:
+        drawn = opened.convert("RGB" if color else "L")
     side = max(drawn.size)
     square = Image.new(drawn.mode, (side, side), "white")
     square.paste(drawn, ((side - drawn.width) // 2, (side - drawn.height) // 2))
