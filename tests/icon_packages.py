@@ -14,9 +14,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from silohash.base.files import read_json
+from silohash.data.build.icons import concepts
 from silohash.data.build.icons.builder import LOCK, TABLES
 from silohash.data.build.packages import Pin
+from tests.split_icons import store_split
 
 NAMES = (
     "cat",
@@ -151,6 +155,18 @@ def write_packages(folder: Path, tables: Path) -> list[Pin]:
         entries.append(pin_of(pin, content, text))
     (tables / LOCK).write_bytes(as_json(entries))
     return read_json(tables / LOCK, list[Pin])
+
+
+def split_packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write packages of few icons, whose labels need few items, and their split. Returns the folder of the packages.
+
+    The tables and a cache are beside it.
+    """
+    monkeypatch.setenv("SILOHASH_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(concepts, "LEAST_ITEMS", 9)
+    write_packages(folder / "packages", folder / "tables")
+    store_split(folder / "packages", folder / "tables")
+    return folder / "packages"
 
 
 @contextmanager

@@ -12,12 +12,10 @@ from silohash.cli.data import COMPARED, describe_files, files_as_json
 from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
-from silohash.data.build.icons import concepts
 from silohash.data.build.icons.builder import build_icons
 from tests.benchmark_files import write_lists, write_wikipedia
-from tests.icon_packages import write_packages
+from tests.icon_packages import split_packages
 from tests.runs import silohash, write_archive, write_config
-from tests.split_icons import store_split
 
 
 @pytest.fixture
@@ -287,12 +285,8 @@ def test_remarks_on_the_archive_are_printed(tmp_path: Path) -> None:
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Small packages of icons, with which the next build is done."""
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(concepts, "LEAST_ITEMS", 9)
-    write_packages(tmp_path / "packages", tmp_path / "tables")
-    store_split(tmp_path / "packages", tmp_path / "tables")
     monkeypatch.setitem(build_icons.__kwdefaults__, "tables", tmp_path / "tables")
-    return tmp_path / "packages"
+    return split_packages(tmp_path, monkeypatch)
 
 
 def test_build_writes_what_the_name_opens(packages: Path, tmp_path: Path) -> None:

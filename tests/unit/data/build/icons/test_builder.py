@@ -13,23 +13,18 @@ import pytest
 from silohash.base.errors import DependencyMissing, FilesDiffer, ForeignFiles, MissingContent, UnknownName
 from silohash.base.files import read_json
 from silohash.data.build import BUILDERS
-from silohash.data.build.icons import concepts
 from silohash.data.build.icons.builder import FACTS, LOCK, TABLES, build_icons
 from silohash.data.build.icons.libraries import LIBRARIES, Icon
 from silohash.data.build.packages import Pin
 from silohash.data.formats.folder import read_folder
-from tests.icon_packages import serving, write_packages
-from tests.split_icons import SPLIT, groups_of, near_pairs, split, store_split
+from tests.icon_packages import serving, split_packages
+from tests.split_icons import SPLIT, groups_of, near_pairs, split
 
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the packages, beside the tables."""
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(concepts, "LEAST_ITEMS", 9)
-    write_packages(tmp_path / "packages", tmp_path / "tables")
-    store_split(tmp_path / "packages", tmp_path / "tables")
-    return tmp_path / "packages"
+    return split_packages(tmp_path, monkeypatch)
 
 
 def built(packages: Path, name: str = "icons", cap: int = 0, registry: str = "") -> tuple[Path, list[str]]:
