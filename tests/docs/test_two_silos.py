@@ -51,7 +51,7 @@ def started(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     folder = Path()
     if words[0] == "cd":
         folder, words = Path(words[1]), words[words.index("&&") + 1 :]
-    program = [str(SERVER)] if words[0] == "nats-server" else [sys.executable, "-m", "silohash.cli"]
+    program = [str(SERVER)] if words[0] == "nats-server" else [sys.executable, "-m", "silohash"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*program, *words[1:]], stdout=output, stderr=output, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}
