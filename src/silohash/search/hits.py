@@ -17,6 +17,7 @@ from silohash.base.types import Modality, Target
 from silohash.evaluate.calibration import Calibration, Strength
 from silohash.index.codes import Magnitudes
 from silohash.index.source import find_file
+from silohash.search import options
 from silohash.search.fields import (
     CODE,
     CONTENT,
@@ -40,22 +41,6 @@ from silohash.search.fields import (
     Unsent,
 )
 from silohash.search.filters import Condition, conditions_of, labeled
-from silohash.search.options import (
-    CANDIDATES,
-    Bar,
-    DeadlineSeconds,
-    Facets,
-    FacetValues,
-    K,
-    Label,
-    NewestBy,
-    Offset,
-    Progress,
-    RadiusBits,
-    ShareWords,
-    Where,
-    check_options,
-)
 from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Hit
@@ -98,28 +83,28 @@ class SearchOptions:
     """
 
     target: Target = "item"
-    k: K = 10
-    offset: Offset = 0
-    radius_bits: RadiusBits = None
-    label: Label = None
-    where: Where = ()
-    facets: Facets = ()
-    facet_values: FacetValues = 10
-    newest_by: NewestBy = None
+    k: options.K = 10
+    offset: options.Offset = 0
+    radius_bits: options.RadiusBits = None
+    label: options.Label = None
+    where: options.Where = ()
+    facets: options.Facets = ()
+    facet_values: options.FacetValues = 10
+    newest_by: options.NewestBy = None
     previews: bool = True
     asker: Annotated[Text, Sometimes] = ""
     silos: Annotated[tuple[str, ...] | None, Unsent] = None
-    candidates: Annotated[int, Unsent] = CANDIDATES
-    deadline_seconds: DeadlineSeconds = None
-    bar: Bar = None
-    progress: Annotated[Progress | None, Unsent] = None
-    share_words: ShareWords = False
+    candidates: Annotated[int, Unsent] = options.CANDIDATES
+    deadline_seconds: options.DeadlineSeconds = None
+    bar: options.Bar = None
+    progress: Annotated[options.Progress | None, Unsent] = None
+    share_words: options.ShareWords = False
 
     def __post_init__(self) -> None:
         """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
-        check_options(self.values())
+        options.check_options(self.values())
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""

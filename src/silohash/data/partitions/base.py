@@ -16,18 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import (
-    ConflictingOptions,
-    DataChanged,
-    NoEffect,
-    NothingUsable,
-    PairsNeeded,
-    TooFew,
-    UnknownName,
-    UserError,
-    WrongChoice,
-    WrongType,
-)
+from silohash.base import errors
 from silohash.base.files import digest_arrays, digest_json
 from silohash.base.forms import of_json, reading
 from silohash.base.registry import suggestion
@@ -135,7 +124,7 @@ class Partition:
             UserError: If the archive has other ids.
         """
         if self.archive != digest_arrays({"ids": archive.ids}):
-            raise DataChanged(
+            raise errors.DataChanged(
                 f'The partition ({self.kind}, seed {self.seed}) was not made for the items of "{archive.card.name}". '
                 "Give the archive that the run was trained on, or make the partition again."
             )
@@ -247,7 +236,7 @@ def objections_to_settings(kind: str, names: Iterable[str]) -> Iterator[tuple[st
     """Yield what is wrong with a kind and the names of its settings, as the key in ``[partition]`` and a message."""
     try:
         known = {**PARTITIONS.resolve(kind).defaults, **SHARED_DEFAULTS, **OPTIONAL}
-    except UserError as error:
+    except errors.UserError as error:
         yield "kind", str(error)
         return
     for name in names:
@@ -284,7 +273,7 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
             than items, or no draw gave every silo its minimum.
     """
     for _, message in objections_to_settings(kind, params):
-        raise WrongChoice(message)
+        raise errors.WrongChoice(message)
     rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
     given = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **given}
@@ -306,12 +295,16 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
 def _without_silos(whole: Partition) -> Partition:
     out, lost = whole.params.get("without", ()), whole.params.get("without_items", 0)
     if not isinstance(out, list | tuple) or not isinstance(lost, int):
-        raise WrongType("[partition] without must be a list of names of silos, and without_items a number of items.")
+        raise errors.WrongType(
+            "[partition] without must be a list of names of silos, and without_items a number of items."
+        )
     names = [silo.name for silo in whole.silos]
     # A silo of a column does not exist any more if the archive has lost its items.
     unknown = [name for name in map(str, out) if name not in names and whole.kind != "column"]
     if unknown or all(name in out for name in names):
-        raise UnknownName(f"[partition] without is {out!r}. Give a list of some of the silos {', '.join(names)}.")
+        raise errors.UnknownName(
+            f"[partition] without is {out!r}. Give a list of some of the silos {', '.join(names)}."
+        )
     return replace(whole, silos=tuple(silo for silo in whole.silos if silo.name not in out))
 
 
@@ -319,9 +312,9 @@ def _check_separate_queries(name: str, kind: Kind | OverlappingKind, settings: S
     """Check that queries have proportions of their own only with a kind that draws proportions."""
     separate = settings.get("separate_queries", False)
     if not isinstance(separate, bool):
-        raise WrongType(f"[partition] separate_queries is {separate!r}; it must be true or false.")
+        raise errors.WrongType(f"[partition] separate_queries is {separate!r}; it must be true or false.")
     if separate and (isinstance(kind, OverlappingKind) or not kind.drawn or kind.shares is even_shares):
-        raise NoEffect(
+        raise errors.NoEffect(
             f'[partition] separate_queries has no effect: kind "{name}" does not draw proportions. Remove separate_queries.'
         )
 
@@ -356,7 +349,7 @@ def _disjoint(
         most = max(most, smallest)
     remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
     remedy = next((remedies[setting] for setting in settings if setting in remedies), "")
-    raise TooFew(
+    raise errors.TooFew(
         f'[partition] kind "{name}": {f"in the best of {DRAWS} draws, " * kind.drawn}one silo has {most} items to train '
         f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
@@ -379,7 +372,7 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     ):
         for place in chosen[option]:
             if not left[silos[place].rows].any():
-                raise NothingUsable(
+                raise errors.NothingUsable(
                     f'[partition] {option} would leave silo "{silos[place].name}" without anything, because none of its '
                     f"items has {kept}. Set {option} = 0."
                 )
@@ -387,7 +380,7 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     for place in chosen["unpaired"]:
         silos[place] = replace(silos[place], paired=False)
     if len(chosen["unpaired"]) and not (archive.has_image & archive.has_text).any():
-        raise PairsNeeded(
+        raise errors.PairsNeeded(
             f"[partition] unpaired is {made.params['unpaired']}, but no item has both a picture and a text. "
             "Set unpaired = 0."
         )
@@ -406,7 +399,7 @@ def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows
     counts = {name: max(1, math.floor(part * silos + 0.5)) if part > 0 else 0 for name, part in shares.items()}
     if sum(counts.values()) > silos:
         taken = ", ".join(f"{name} takes the {LACKING[name]} of {count}" for name, count in counts.items() if count)
-        raise ConflictingOptions(
+        raise errors.ConflictingOptions(
             f"[partition] {taken} silos, and each of the {silos} silos can lack one of these only. Lower one of them."
         )
     order = numpy_generator(seed, "partition missing modality").permutation(silos)
