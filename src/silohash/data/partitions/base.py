@@ -24,23 +24,7 @@ from silohash.base.seeds import numpy_generator
 from silohash.base.types import Rows
 from silohash.base.visible import visible
 from silohash.data.archive import SPLITS, Archive
-from silohash.data.partitions import PARTITIONS
-from silohash.data.partitions.kinds import (
-    QUERIES_ALONE,
-    Classes,
-    Kind,
-    OverlappingKind,
-    Settings,
-    Shares,
-    check_count,
-    counted_rows,
-    even_shares,
-    picture_groups,
-    share,
-    strata_of,
-    training_split,
-    whole,
-)
+from silohash.data.partitions import PARTITIONS, kinds
 
 SCHEMA = 1
 MOST_ITEMS = 1 << 30
@@ -55,9 +39,9 @@ DEFAULT_MINIMUM = 32
 LACKING: Mapping[str, str] = {"missing_image": "pictures", "missing_text": "texts", "unpaired": "pairs"}
 """Setting of a partition, the share of the silos that lack something -> what they lack."""
 
-SHARED_DEFAULTS: Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
+SHARED_DEFAULTS: kinds.Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
 
-OPTIONAL: Settings = {"bootstrap": "", "separate_queries": False, "without": (), "without_items": 0}
+OPTIONAL: kinds.Settings = {"bootstrap": "", "separate_queries": False, "without": (), "without_items": 0}
 """Settings of every kind that a partition records only if they are given."""
 
 
@@ -274,13 +258,13 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     """
     for _, message in objections_to_settings(kind, params):
         raise errors.WrongChoice(message)
-    rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
+    rule: kinds.Kind | kinds.OverlappingKind = PARTITIONS.resolve(kind)
     given = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
-    settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **given}
-    training_split(settings)
+    settings: kinds.Settings = {**rule.defaults, **SHARED_DEFAULTS, **given}
+    kinds.training_split(settings)
     _check_separate_queries(kind, rule, settings)
     names: tuple[str, ...] = ()
-    if isinstance(rule, OverlappingKind):
+    if isinstance(rule, kinds.OverlappingKind):
         parts, settings = rule.rows(archive, silos, settings, seed)
     else:
         parts, names = _disjoint(archive, kind, rule, silos, settings, seed)
@@ -288,49 +272,49 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     held = tuple(SiloRows(name, rows) for name, rows in zip(names, parts, strict=True))
     digest = digest_arrays({"ids": archive.ids})
     return _without_silos(
-        _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
+        _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, kinds.Kind), digest), archive)
     )
 
 
-def _without_silos(whole: Partition) -> Partition:
-    out, lost = whole.params.get("without", ()), whole.params.get("without_items", 0)
+def _without_silos(partition: Partition) -> Partition:
+    out, lost = partition.params.get("without", ()), partition.params.get("without_items", 0)
     if not isinstance(out, list | tuple) or not isinstance(lost, int):
         raise errors.WrongType(
             "[partition] without must be a list of names of silos, and without_items a number of items."
         )
-    names = [silo.name for silo in whole.silos]
+    names = [silo.name for silo in partition.silos]
     # A silo of a column does not exist any more if the archive has lost its items.
-    unknown = [name for name in map(str, out) if name not in names and whole.kind != "column"]
+    unknown = [name for name in map(str, out) if name not in names and partition.kind != "column"]
     if unknown or all(name in out for name in names):
         raise errors.UnknownName(
             f"[partition] without is {out!r}. Give a list of some of the silos {', '.join(names)}."
         )
-    return replace(whole, silos=tuple(silo for silo in whole.silos if silo.name not in out))
+    return replace(partition, silos=tuple(silo for silo in partition.silos if silo.name not in out))
 
 
-def _check_separate_queries(name: str, kind: Kind | OverlappingKind, settings: Settings) -> None:
+def _check_separate_queries(name: str, kind: kinds.Kind | kinds.OverlappingKind, settings: kinds.Settings) -> None:
     """Check that queries have proportions of their own only with a kind that draws proportions."""
     separate = settings.get("separate_queries", False)
     if not isinstance(separate, bool):
         raise errors.WrongType(f"[partition] separate_queries is {separate!r}; it must be true or false.")
-    if separate and (isinstance(kind, OverlappingKind) or not kind.drawn or kind.shares is even_shares):
+    if separate and (isinstance(kind, kinds.OverlappingKind) or not kind.drawn or kind.shares is kinds.even_shares):
         raise errors.NoEffect(
             f'[partition] separate_queries has no effect: kind "{name}" does not draw proportions. Remove separate_queries.'
         )
 
 
 def _disjoint(
-    archive: Archive, name: str, kind: Kind, requested: int | None, settings: Settings, seed: int
+    archive: Archive, name: str, kind: kinds.Kind, requested: int | None, settings: kinds.Settings, seed: int
 ) -> tuple[list[Rows], tuple[str, ...]]:
     """Return the rows of each silo, and their names where the kind gives them."""
-    counted, strata = counted_rows(archive, training_split(settings)), strata_of(archive)
+    counted, strata = kinds.counted_rows(archive, kinds.training_split(settings)), kinds.strata_of(archive)
     items = int(counted.sum())
     if requested is not None or kind.drawn:
-        check_count(requested, items)
+        kinds.check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
-    silos = len(classes.silos) or check_count(requested, items)
+    silos = len(classes.silos) or kinds.check_count(requested, items)
     minimum = _minimum(settings, kind, items, silos)
-    first, group_of = picture_groups(archive, None if kind.drawn else classes)
+    first, group_of = kinds.picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
@@ -341,7 +325,7 @@ def _disjoint(
             generator = numpy_generator(seed, f"partition {name} of queries", round=draw)
             shares = kind.shares(of_group.sizes(), silos, settings, generator)
             of_queries = cut(of_group, strata[first], shares, generator)
-            of_groups = np.where(strata[first] == QUERIES_ALONE, of_queries, of_groups)
+            of_groups = np.where(strata[first] == kinds.QUERIES_ALONE, of_queries, of_groups)
         silo_of = of_groups[group_of]
         smallest = int(np.bincount(silo_of[counted], minlength=silos).min())
         if smallest >= minimum:
@@ -356,9 +340,9 @@ def _disjoint(
     )
 
 
-def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
+def _minimum(settings: kinds.Settings, kind: kinds.Kind, items: int, silos: int) -> int:
     if settings["minimum"] is not None:
-        return whole(settings, "minimum", 0)
+        return kinds.whole(settings, "minimum", 0)
     return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
 
 
@@ -387,7 +371,7 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     return replace(made, silos=tuple(silos))
 
 
-def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows]:
+def silos_that_lack(settings: kinds.Settings, silos: int, seed: int) -> dict[str, Rows]:
     """Return the positions of the silos that each setting of `LACKING` affects, at random and none by two of them.
 
     A share is rounded half up, to at least one silo if it is above 0.
@@ -395,7 +379,7 @@ def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows
     Raises:
         UserError: If a setting is not a share, or they affect more silos than there are.
     """
-    shares = {name: share(settings, name) for name in LACKING}
+    shares = {name: kinds.share(settings, name) for name in LACKING}
     counts = {name: max(1, math.floor(part * silos + 0.5)) if part > 0 else 0 for name, part in shares.items()}
     if sum(counts.values()) > silos:
         taken = ", ".join(f"{name} takes the {LACKING[name]} of {count}" for name, count in counts.items() if count)
@@ -416,7 +400,7 @@ def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[st
 
 
 def cut(
-    classes: Classes, strata: npt.NDArray[np.int64], shares: Shares, generator: np.random.Generator
+    classes: kinds.Classes, strata: npt.NDArray[np.int64], shares: kinds.Shares, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
     """Return the silo of each item or group of items, ``(N,)``.
 
