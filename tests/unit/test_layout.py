@@ -227,10 +227,15 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             yield from functions(node)
 
 
+def made_error(node: ast.AST | None) -> str:
+    """Returns the name of the class of our errors that a call makes, as ``errors.X(...)`` or ``X(...)``, or ""."""
+    made = ast.unparse(node.func).removeprefix("errors.") if isinstance(node, ast.Call) else ""
+    return made if made in errors() else ""
+
+
 def is_user_error(raised: ast.expr | None) -> bool:
     """Tells whether what is raised is made as one of our errors."""
-    made = ast.unparse(raised.func) if isinstance(raised, ast.Call) else ""
-    return made in errors() or made.endswith(".reworded")
+    return bool(made_error(raised)) or (isinstance(raised, ast.Call) and ast.unparse(raised.func).endswith(".reworded"))
 
 
 def raises_user_error(body: Iterable[ast.AST]) -> bool:
@@ -374,6 +379,7 @@ def test_the_check_of_documented_errors_sees() -> None:
     for source, count in (
         (f"def f():\n    {raising}", 1),
         ('def f():\n    raise UnknownName("wrong")', 1),
+        ('def f():\n    raise errors.UnknownName("wrong")', 1),
         ('def f():\n    try:\n        g()\n    except UserError as error:\n        raise error.reworded("wrong")', 1),
         (f"async def f():\n    {raising}", 1),
         (f'def f():\n    """Do it."""\n    if x:\n        {raising}', 1),
@@ -397,8 +403,8 @@ def test_every_error_has_a_class_of_its_own() -> None:
     known, called = errors(), defaultdict[str, set[str]](set)
     for name, tree in trees().items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
-                called[node.func.id].add(name)
+            if made := made_error(node):
+                called[made].add(name)
     assert called.pop("UserError", set()) == set(), "raise one of the subclasses in base/errors.py"
     assert known - {"UserError"} - called.keys() == set(), "no code raises these"
 
