@@ -29,8 +29,7 @@ from silohash.methods.federated.base import (
     entries_under,
     sums_alone,
 )
-from silohash.methods.federated.statistics import sum_statistics
-from silohash.methods.local.base import MethodParams
+from silohash.methods.federated.statistics import RevealParams, sum_statistics
 from silohash.methods.local.closed_form.base import FromSums, Solution, no_views, views_of
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -47,29 +46,20 @@ CARD = MethodCard(
     sends=(
         "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
     ),
-    differs_from_paper=(),
 )
 
 CLASSES, SOLUTION = "classes", "solution"
 """Name of the number of classes, and prefix of the arrays of the local method, which stay on the server."""
 
 
-class FedSumsParams(MethodParams):
+class FedSumsParams(RevealParams):
     """Parameters of exact training from sums."""
-
-    reveal_items: bool = False
-    """Allow each silo to send sums although the server can read them. The second moments among them reveal the silo's
-    items: the vectors of a small silo can be computed from them, and the texts from vectors that count words."""
 
 
 class FedSums(FederatedMethod[FedSumsParams]):
     """Rounds in which silos send sums and the server solves."""
 
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
-
-    def chosen_traits(self) -> Traits:
-        """Let the server learn the items only if the user allows it."""
-        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     @property
     def method(self) -> FromSums:
