@@ -32,7 +32,7 @@ from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
-from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
+from silohash.methods.federated.statistics import ENCRYPTION, RevealParams, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
 from silohash.run.config.exchange import objections_to_private_silos
@@ -254,7 +254,7 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
     }
     for label, member in federated.parts(settings.name).items():
         if member.traits.reveals:
-            allowed = member.traits.reveals_allowed
+            allowed = isinstance(member.params, RevealParams) and member.params.reveal_items
             check_revealing_sums(label, member.traits.reveals, allowed=allowed, rules=[k for k in given if given[k]])
 
 
