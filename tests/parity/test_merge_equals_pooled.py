@@ -218,7 +218,9 @@ def test_equals_are_ordered_by_the_magnitudes_of_the_query(tmp_path, seed, label
     assert list(zip(plain.distances, plain.silos, plain.ids, strict=True)) == by_hash, "nobody may choose magnitudes"
 
 
-@pytest.mark.parametrize("limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}])
+@pytest.mark.parametrize(
+    "limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, {"similar": False}], ids=str
+)
 def test_a_silo_that_limits_information_ignores_magnitudes(tmp_path, limits):
     node = made_up_node(tmp_path, "north", made_up_codes(300, 64, seed=1), 64, policy=Policy(**limits))
     magnitudes = np.random.default_rng(0).integers(0, 256, 64).astype(np.uint8)
@@ -300,7 +302,9 @@ def test_the_nearest_are_ordered_by_outputs(tmp_path, seed, label):
 
 
 @pytest.mark.usefixtures("small_window")
-@pytest.mark.parametrize("limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, None])
+@pytest.mark.parametrize(
+    "limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, {"similar": False}, None]
+)
 def test_outputs_order_nothing_if_a_silo_does_not_tell_theirs(tmp_path, limits):
     nodes, _ = made_up_silos(tmp_path, 1, outputs=True)
     stores = {side: loaded.store for side, loaded in nodes[0]._loaded.items()}

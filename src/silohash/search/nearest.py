@@ -118,7 +118,7 @@ def matches_in(
     if text is None:
         return None
     ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
-    limit = None if policy.orders_by_outputs else most_bits
+    limit = most_bits if policy.limits_codes else None
     found = {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
     return {name: replace(matches, hidden_within=limit) for name, matches in found.items()}
 
