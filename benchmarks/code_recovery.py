@@ -23,9 +23,9 @@ attacks are run once with one account, and once with a new account whenever a bu
 
 With --both, each setting is attacked a second time, with all that a query can hold besides its code. Every request has a
 word that the ten items have, and no other item of the silo, so that they are found however far their codes are from that of
-the request. A text of further words, as in --both "lighthouse meadow", only brings them to the front of items at the same
-distance. Requests also have magnitudes, by which the silo orders equals and compares the outputs of its items. Three more
-attacks are then run:
+the request. If the text has another word, too, as in --both "lighthouse meadow", their word could only order items at the
+same distance. Requests also have magnitudes, by which the silo orders equals and compares the outputs of its items. Three
+more attacks are then run:
 
 - spread over half of the bits: the items are found by their word, so that their codes may be far from that of the request;
 - by order values: a dishonest hub sends powers of two as the magnitudes of eight bits. The order value of an item, which its
@@ -66,6 +66,7 @@ from silohash.index.listing import index_files
 from silohash.index.store import Store
 from silohash.search.bus import LocalBus, now
 from silohash.search.hits import Hits, Query
+from silohash.search.ledger import Ledger
 from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
@@ -514,7 +515,10 @@ class World:
         words = from_bytes(np.packbits(self.exact[self.largest], axis=1, bitorder="little"), BITS)
         captions = [json.dumps({"caption": WORD} if row in targets else {}) for row in range(len(words))]
         store.add([str(row) for row in range(len(words))], words, captions, magnitudes=self.magnitudes)
-        return SiloNode(self.largest, {"image": store}, policy, prepared=True)
+        ledger = Ledger() if policy.needs_ledger else None
+        if ledger is not None:
+            ledger.secret = bytes(32)  # the same ranks and noise for all attacks
+        return SiloNode(self.largest, {"image": store}, policy, ledger=ledger, prepared=True)
 
     def found(self, nodes: Sequence[SiloNode]) -> list[Hits]:
         """Return the first 20 hits of each query over silos. Each asker asks one query."""
