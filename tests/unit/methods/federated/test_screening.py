@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
+from silohash.base.types import ValidationBy
 from silohash.methods.federated import screening
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.federated.screening import Outliers, mislabeled_silos, refusal
@@ -124,37 +127,101 @@ def test_values_beside_means_are_those_of_the_template(sections: dict, reason: s
     assert found == reason if reason is None else str(found).startswith(reason)
 
 
-def scored(sender: str, score: float, chance: float | None = 0.4, queries: int = 40) -> Message:
-    scalars = {"score": score} if chance is None else {"score": score, "chance": chance}
-    return Message(kind="score", sender=sender, round=0, scalars=scalars, counts={"queries": queries})
+def scored(sender: str, auc: float | None, error: float = 0.02, items: int = 40, **counts: int) -> Message:
+    scalars = {"score": 0.5, "chance": 0.1, **({} if auc is None else {"auc": auc, "auc_error": error})}
+    return Message("score", sender, 0, scalars=scalars, counts={"queries": items, "judged": items, **counts})
 
 
-def test_misfits_are_named_by_what_the_model_does_above_chance() -> None:
-    honest = [scored("a", 0.7), scored("b", 0.64), scored("few classes", 0.85, chance=0.7), scored("hard", 0.55)]
-    assert mislabeled_silos(honest) == {}
-    assert set(mislabeled_silos([*honest, scored("wrong", 0.45)])) == {"wrong"}
-    assert mislabeled_silos([*honest, scored("wrong", 0.45)])["wrong"].startswith("its labels do not match")
-    by_pairs = mislabeled_silos([*honest, scored("wrong", 0.45)], "pairs")
-    assert by_pairs["wrong"].startswith("its pairs of pictures and texts do not match the others")
-    assert set(mislabeled_silos([*honest, scored("high and wrong", 0.72, chance=0.7)])) == {"high and wrong"}
-    assert set(mislabeled_silos([*honest, *(scored(str(n), 0.4) for n in range(3))])) == {"0", "1", "2"}
+HONEST = [scored("a", 0.9), scored("b", 0.86), scored("few", 0.95, items=12), scored("hard", 0.82, items=1000)]
+
+
+def test_misfits_are_named_by_their_skill_and_by_what_was_compared() -> None:
+    assert mislabeled_silos(HONEST) == mislabeled_silos(HONEST, "pairs") == {}
+    assert mislabeled_silos([*HONEST, scored("half", 0.69)]) == {}
+    by_pairs = mislabeled_silos([*HONEST, scored("half", 0.69, items=300)], "pairs")
+    assert by_pairs["half"].startswith("its pairs of pictures and texts do not match the others")
+    assert by_pairs["half"].endswith("with 53% of the median silo's skill")
+    by_labels = mislabeled_silos([*HONEST, scored("wrong", 0.45)])
+    assert by_labels["wrong"].startswith("its labels do not match the others")
+    assert by_labels["wrong"].endswith("with 0% of the median silo's skill")
+    more = [scored(letter, 0.9) for letter in "cdef"]
+    assert set(mislabeled_silos([*HONEST, *more, *(scored(str(n), 0.5) for n in range(3))])) == {"0", "1", "2"}
+
+
+def test_the_level_is_shared_among_rounds_and_depends_on_the_number_of_items() -> None:
+    for items, rounds, named in ((40, 1, True), (40, 10_000, False), (400, 10_000, True), (12, 1, False)):
+        found = mislabeled_silos([*HONEST, scored("wrong", 0.63, 0.05, items)], rounds=rounds)
+        assert set(found) == ({"wrong"} if named else set()), (items, rounds)
 
 
 @pytest.mark.parametrize(
     "unjudged",
-    [scored("few", 0.4, queries=9), scored("one class", 0.9, chance=0.9), scored("only", 1.0, chance=1.0),
-     scored("none", float("nan"), float("nan"), queries=0), scored("no chance", 0.4, chance=None)],
+    [scored("few", 0.4, items=9), scored("few queries", 0.4, queries=9), scored("damaged", 0.4, judged=-(10**400)),
+     scored("perfect", 1.0, 0.0, judged=10**400), scored("no area", None)],
     ids=lambda message: message.sender,
 )  # fmt: skip
 def test_silos_whose_score_tells_too_little_are_no_misfits(unjudged: Message) -> None:
-    honest = [scored("a", 0.7), scored("b", 0.7), scored("c", 0.7)]
-    assert mislabeled_silos([*honest, unjudged]) == {}
+    assert mislabeled_silos([*HONEST, unjudged]) == {}
     assert mislabeled_silos([unjudged] * 3) == {}
 
 
 def test_no_silo_is_reported_before_something_is_learned_or_among_two() -> None:
-    assert mislabeled_silos([scored("a", 0.45), scored("b", 0.45), scored("c", 0.4)]) == {}
+    assert mislabeled_silos([scored("a", 0.59), scored("b", 0.59), scored("c", 0.3)]) == {}
     assert mislabeled_silos([scored("a", 0.9), scored("b", 0.4)]) == {}
+
+
+SIMULATED_RUNS, SIMULATED_ROUNDS = 300, 10
+KEPT, SKEW = 0.9, 1.2
+"""Correlation of an item's value in consecutive rounds, and the width of the values, which gives the variance of real ones."""
+
+
+def simulated(
+    generator: np.random.Generator, sizes: np.ndarray, typical: float, spread: float, *, half: bool = False
+) -> Iterator[list[Message]]:
+    """Yield what the silos send in each round of a simulated run, with half the pairs of the first silo shuffled if wanted.
+
+    Silos differ in their true skill by a normal factor with the deviation ``spread``. The areas of a silo's items are normal
+    values transformed to the range from 0 to 1, or uniform for shuffled pairs, and skill grows until half of the rounds.
+    """
+    silo = np.repeat(np.arange(len(sizes)), sizes)
+    wrong = half & (silo == 0) & (np.arange(len(silo)) % 2 == 0)
+    true = np.clip(typical * (1 + spread * generator.standard_normal(len(sizes))), 0, 0.98)
+    values = generator.standard_normal(len(silo))
+    for number in range(SIMULATED_ROUNDS):
+        values = KEPT * values + math.sqrt(1 - KEPT**2) * generator.standard_normal(len(silo))
+        skill = true * min(1, 2 * (number + 1) / SIMULATED_ROUNDS)
+        areas = ndtr(ndtri((1 + skill) / 2)[silo] * math.hypot(1, SKEW) + SKEW * values)
+        areas = np.where(wrong, ndtr(values), areas)
+        means = np.bincount(silo, areas) / sizes
+        errors = np.sqrt(np.bincount(silo, (areas - means[silo]) ** 2) / (sizes - 1) / sizes)
+        triples = zip(means, errors, sizes, strict=True)
+        yield [scored(f"{n}", float(mean), float(error), int(size)) for n, (mean, error, size) in enumerate(triples)]
+
+
+def named(rounds: Iterable[list[Message]], by: ValidationBy) -> set[str]:
+    return {silo for messages in rounds for silo in mislabeled_silos(messages, by, rounds=SIMULATED_ROUNDS)}
+
+
+@pytest.mark.parametrize(("by", "spread"), [("pairs", 0.08), ("labels", 0.12)])
+@pytest.mark.parametrize("typical", [0.22, 0.5, 0.8, 0.93])
+@pytest.mark.parametrize("silos", [2, 3, 10, 50])
+def test_at_most_one_in_a_hundred_clean_runs_accuses_a_silo(
+    by: ValidationBy, spread: float, typical: float, silos: int
+) -> None:
+    generator = np.random.default_rng([silos, int(100 * typical)])
+    unequal = np.exp(generator.uniform(np.log(10), np.log(1000), (SIMULATED_RUNS, silos))).astype(int)
+    for sizes in (unequal, np.full_like(unequal, 10)):
+        wrong = sum(bool(named(simulated(generator, of_run, typical, spread), by)) for of_run in sizes)
+        assert wrong <= SIMULATED_RUNS / 100
+
+
+@pytest.mark.parametrize(
+    ("silos", "items", "typical"), [(10, 300, 0.7), (10, 300, 0.9), (50, 300, 0.7), (5, 500, 0.8), (3, 500, 0.9)]
+)
+def test_a_silo_with_half_its_pairs_shuffled_is_found_in_95_of_100_runs(silos: int, items: int, typical: float) -> None:
+    generator, sizes = np.random.default_rng([silos, items]), np.full(silos, items)
+    runs = [named(simulated(generator, sizes, typical, 0.08, half=True), "pairs") for _ in range(SIMULATED_RUNS)]
+    assert sum("0" in found for found in runs) >= 0.95 * SIMULATED_RUNS
 
 
 def test_suspicions_name_large_moves_and_opposite_ones() -> None:
