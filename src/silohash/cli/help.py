@@ -21,10 +21,27 @@ GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 SETTING = "SECTION.KEY=VALUE"
 """What the option ``--set`` takes."""
 
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+def argument(metavar: str, about: str, **others: Any) -> Any:  # noqa: ANN401  typer's class, as for the two below
+    """Return the declaration of an argument: its name in the usage line, its help, and others of typer's keywords."""
+    return typer.Argument(metavar=metavar, help=about, **others)
+
+
+def option(metavar: str, about: str, *names: str, **others: Any) -> Any:  # noqa: ANN401
+    """Return the declaration of an option with a value: the value's name, its help, and the option's names.
+
+    Without names, the option is named after its parameter.
+    """
+    return typer.Option(*names, metavar=metavar, help=about, **others)
+
+
+def flag(about: str, *names: str, **others: Any) -> Any:  # noqa: ANN401
+    """Return the declaration of an option without a value: its help, and its names if not that of its parameter."""
+    return typer.Option(*names, help=about, **others)
+
+
+Settings = Annotated[list[str] | None, option(SETTING, "Override a value of the config. Can be repeated.", "--set")]
+AsJson = Annotated[bool, flag("Print one JSON document.", "--json")]
 
 SETTING_GIVEN = re.compile(r"\w+(\.\w+)+=")
 """The beginning of an argument of that form."""
@@ -41,8 +58,8 @@ class Command(TyperCommand):
 
         A second setting behind one ``--set`` and an argument that begins with a dash are errors that say how to give them.
         """
-        for option, first, second in zip(args, args[1:], args[2:], strict=False):
-            if option == "--set" and SETTING_GIVEN.match(second):
+        for word, first, second in zip(args, args[1:], args[2:], strict=False):
+            if word == "--set" and SETTING_GIVEN.match(second):
                 ctx.fail(f"Repeat --set before each setting: --set {first} --set {second}")
         given = list(args)
         try:
@@ -120,11 +137,11 @@ def _with_range_in_words(text: str) -> str:
 def _taken_for_option(error: Any, args: list[str]) -> str:  # noqa: ANN401  as above
     """Return the argument that was probably not meant as an option, or an empty string."""
     if type(error).__name__ == "NoSuchOption":
-        option: str = error.option_name
-        return next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
+        name: str = error.option_name
+        return next((arg for arg in args if arg.startswith("-") and name.lstrip("-") in arg), name)
     options = error.param.opts if hasattr(error, "param") and error.param is not None else ()
     return next((arg for arg in args if arg[:2] in options and " " in arg), "")
 
 
-def _name(argument: TyperArgument) -> str:
-    return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs != 1 else ''}"
+def _name(declared: TyperArgument) -> str:
+    return f"{declared.metavar or str(declared.name).upper()}{'...' if declared.nargs != 1 else ''}"
