@@ -73,7 +73,7 @@ def test_ignored_labels_do_not_count_in_the_validation_score() -> None:
     found = validation_score(model, database, queries, 16, ignore=(1,))
     assert found == pytest.approx(expected)
     assert found[1] < validation_score(model, database, queries, 16)[1] == 1
-    assert np.isnan(validation_score(model, database, queries.take(torch.arange(3)), 16, ignore=(1,))).all()
+    assert np.isnan(validation_score(model, database, queries.take(torch.arange(3)), 16, ignore=(1,))[:4]).all()
 
 
 def partner_precision(distances: np.ndarray, partner: np.ndarray) -> float:
@@ -140,7 +140,7 @@ def test_a_worker_scores_by_what_the_config_names() -> None:
             expected = validation_score(worker.model, train, validation, 16, ignore=(1,))
             assert expected != validation_score(worker.model, train, validation, 16)
         assert [update.scalars[name] for name in expected._fields[:4]] == pytest.approx(expected[:4])
-        assert update.counts == {"queries": 8, "judged": 8}
+        assert update.counts == {"queries": 8, "judged": expected.judged}
 
 
 def test_devices_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,9 @@ SKETCH_BYTES = 1 << 25
 MIN_JUDGED = 10
 """A silo with fewer held-back items that can be judged is not tested."""
 
+MAX_CHANCE = 0.8
+"""Nor is a silo in which random codes score more than this: few items are wrong answers, and all queries share them."""
+
 MIN_TYPICAL_SKILL = 0.2
 """Nor is any silo before the median silo's skill reaches this value."""
 
@@ -227,11 +230,13 @@ def mislabeled_silos(scores: Sequence[Message], by: ValidationBy = "labels", *, 
     """
     from scipy.special import stdtrit  # here, because its import is slow
 
-    counted = [min(m.counts.get("judged", 0), m.counts["queries"]) if "auc" in m.scalars else 0 for m in scores]
-    tested = [message for message, count in zip(scores, counted, strict=True) if count >= MIN_JUDGED]
-    if len(tested) < 3:
+    counted = ((message, min(message.counts.get("judged", 0), message.counts["queries"])) for message in scores)
+    judged = [
+        (m, n) for m, n in counted if n >= MIN_JUDGED and "auc" in m.scalars and m.scalars["chance"] <= MAX_CHANCE
+    ]
+    if len(judged) < 3:
         return {}
-    sizes = np.array([count for count in counted if count >= MIN_JUDGED], np.float64)
+    tested, sizes = [message for message, _ in judged], np.array([float(count) for _, count in judged])
     skills = np.array([2 * message.scalars["auc"] - 1 for message in tested])
     variances = sizes * np.array([2 * message.scalars["auc_error"] for message in tested]) ** 2
     typical, share = float(np.median(skills)), MIN_RELATIVE_SKILL[by]
