@@ -114,11 +114,11 @@ def _pages(query: Query, hits: Hits) -> dict[Modality, dict[str, _Stated]]:
 def _contradicted(book: Sequence[Mapping[str, _Stated]], page: Mapping[str, _Stated], bits: int) -> str | None:
     """Return an item of a page that contradicts what is remembered, or None."""
     first, last = book
-    for name, stated in page.items():
-        former, known = first.get(name), last.get(name)
-        if known is not None and known != stated and not are_possible(known, stated, bits):
+    for name in first.keys() & page.keys():
+        stated, former, latter = page[name], first[name], last.get(name)
+        if former != stated and not are_possible(former, stated, bits):
             return name
-        if former is not None and former is not known and former != stated and not are_possible(former, stated, bits):
+        if latter not in (None, former, stated) and not are_possible(latter, stated, bits):
             return name
     return None
 

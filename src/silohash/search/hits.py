@@ -85,7 +85,7 @@ class SearchOptions:
         """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
-        options.check_options(self.values())
+        options.check_options(self.__dict__)
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
@@ -190,14 +190,6 @@ class Query(SearchOptions):
     def most_hits(self) -> int:
         """The largest number of hits in the answer of a silo."""
         return max(self.reach, self.window)
-
-    def with_key(self, tie_key: bytes) -> Query:
-        """Return the query with another ``tie_key``."""
-        return changed(self, tie_key=tie_key)
-
-    def without_magnitudes(self) -> Query:
-        """Return the query without its magnitudes."""
-        return changed(self, magnitudes=None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -327,6 +319,11 @@ class Hits:
         if self.scores is not None:
             return [-score for score in self.scores]
         return self.known_distances if self.has_distances else range(1, len(self) + 1)
+
+    @property
+    def by_distance(self) -> Hits:
+        """The same result without cosines, as a silo orders it."""
+        return self if self.cosines is None else changed(self, cosines=None)
 
     @property
     def known_distances(self) -> list[int]:
