@@ -29,7 +29,7 @@ from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_by
 QUERIES_AT_ONCE = 64
 GROWTH = 1.1
 SWEEP_SHARE = 0.25
-GATHER_SHARE = 0.05
+GATHER_SHARE = 0.02
 """If a filter passes a smaller share than this, the codes that pass are copied and scanned alone."""
 
 Slots = npt.NDArray[np.int64]
@@ -201,10 +201,13 @@ class FlatIndex:
         blocks, slot_keys = self._blocks[: _blocks_of(self._used)], self._slot_keys[: self._used]
         if allowed is None:
             return blocks, slot_keys, self._alive
-        chosen = allowed_keys(allowed, self.keys)
-        slots, _ = positions(slot_keys, chosen)
+        given = np.asarray(allowed)
+        by_slot = given.dtype == np.bool_ and self._alive is None and given.shape == slot_keys.shape
+        if by_slot and np.count_nonzero(given) >= GATHER_SHARE * self._used:
+            return blocks, slot_keys, np.ascontiguousarray(given).view(np.uint8)
+        slots = np.flatnonzero(given) if by_slot else positions(slot_keys, allowed_keys(given, self.keys))[0]
         if len(slots) < GATHER_SHARE * self._used:
-            return _filled(self._read(slots)), chosen, None
+            return _filled(self._read(slots)), slot_keys[slots], None
         alive = np.zeros(self._used, np.uint8)
         alive[slots] = 1
         return blocks, slot_keys, alive
