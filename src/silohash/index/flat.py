@@ -195,12 +195,13 @@ class FlatIndex:
         if allowed is None:
             return blocks, slot_keys, self._alive
         given = np.asarray(allowed)
-        by_slot = given.dtype == np.bool_ and self._alive is None and given.shape == slot_keys.shape
-        if by_slot and np.count_nonzero(given) >= GATHER_SHARE * self._used:
+        is_mask = given.dtype == np.bool_ and self._alive is None and given.shape == slot_keys.shape
+        if is_mask and np.count_nonzero(given) >= GATHER_SHARE * self._used:
             return blocks, slot_keys, np.ascontiguousarray(given).view(np.uint8)
-        slots = np.flatnonzero(given) if by_slot else base.positions(slot_keys, base.allowed_keys(given, self.keys))[0]
+        chosen = base.allowed_keys(allowed, self.keys)
+        slots, _ = base.positions(slot_keys, chosen)
         if len(slots) < GATHER_SHARE * self._used:
-            return _filled(self._read(slots)), slot_keys[slots], None
+            return _filled(self._read(slots)), chosen, None
         alive = np.zeros(self._used, np.uint8)
         alive[slots] = 1
         return blocks, slot_keys, alive
