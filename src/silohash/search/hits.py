@@ -348,7 +348,7 @@ class Hits:
     @property
     def matched_words(self) -> tuple[tuple[str, ...], ...]:
         """The words of the query that each item has, as they were typed."""
-        return tuple(matched_words(self.text, words) if words else () for words in self.held_words)
+        return tuple(matched_words(self.text, words) for words in self.held_words)
 
     @property
     def steps(self) -> list[tuple[int, float]]:
@@ -459,7 +459,7 @@ class Hits:
             rank=None if self.ranks is None else self.ranks[position], found_by=self.found[position],
             probability=None if self.probabilities is None else self.probabilities[position],
             strength=None if self.strengths is None else self.strengths[position],
-            matched=self.matched_words[position],
+            matched=matched_words(self.text, self.held_words[position]),
         )  # fmt: skip
 
 
