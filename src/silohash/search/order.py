@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from heapq import heappush, heappushpop
 
 import numpy as np
@@ -104,6 +105,7 @@ def tier_of(place: int) -> int:
     return BY_CODE + place // TIER_SIZE
 
 
+@lru_cache(maxsize=256)  # the hits of a search have a few groups of words
 def matched_words(text: str, words: int) -> tuple[str, ...]:
     """Return the words of a query that an item has, given as a sum of ``2 ** place`` over their places in the query.
 

@@ -296,8 +296,9 @@ def matching(store, text, fields=FIELDS, approved=None):
     tiers, matched = matches.of(keys)
     every = zip(store.item_ids(keys), tiers.tolist(), matched.tolist(), strict=True)
     found = {name: (tier, bin(words)) for name, tier, words in every if tier < BY_CODE or words}
-    assert store.item_ids(matches.whole) == [name for name, (tier, _) in found.items() if tier == EXACT]
-    assert store.item_ids(matches.all_words) == [name for name, (tier, _) in found.items() if tier < BY_CODE]
+    whole, all_words = (store.item_ids(keys[items.every()]) for items in (matches.whole, matches.all_words))
+    assert whole == [name for name, (tier, _) in found.items() if tier == EXACT]
+    assert {*whole, *all_words} == {name for name, (tier, _) in found.items() if tier < BY_CODE}
     return found
 
 
@@ -423,6 +424,10 @@ def test_what_words_find_tells_nothing_of_codes_if_the_policy_limits_what_answer
     assert told(FAR[0]) == told(FAR[3]) == told(~FAR[0])
     if not node.policy.rank_only:
         assert told(FAR[0], radius_bits=0)[0] == told(FAR[3], radius_bits=0)[0], "a radius would tell distances"
+    store.add(["e"], FAR[:1], [json.dumps({"caption": "a lamp of glass"})])
+    plain, partly = (node.answer(worded(text, k=3)) for text in (None, "glass mirror"))
+    assert (partly.tiers, partly.matched) == ((BY_CODE,) * 3, (0,) * 3)
+    assert replace(partly, tiers=None, matched=None) == plain, "words would bring items to the front of their equals"
 
 
 def test_words_do_not_find_what_is_beyond_the_policys_largest_distance(store):
