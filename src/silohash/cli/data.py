@@ -310,7 +310,7 @@ def build(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"Name of the data set: {', '.join(BUILDERS.table)}.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write. Default: ./data/NAME.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the packages, or of the official files.")
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the source's files.")
     ] = None,
     registry: Annotated[str, typer.Option(metavar="URL", help="npm registry. Default: that of your npm.")] = "",
     cap: Annotated[int, typer.Option(metavar="N", help="Largest number of items per silo; 0 for all.")] = 0,
@@ -319,8 +319,7 @@ def build(
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
 
     The packages of icons are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept
-    in the cache folder, so an interrupted download continues, and another build needs no network. For the other data sets,
-    --from names the folder of the official files, which you download yourself.
+    in the cache folder, so an interrupted download continues. The files of all other sets are your own download.
     """
     from silohash.base.arrays import whole
     from silohash.data.benchmarks.dataset import folder_of

@@ -18,15 +18,16 @@ import numpy as np
 from PIL import Image
 
 from silohash.base.analysis import COMMON_WORDS
-from silohash.base.errors import NoEffect, SettingNeeded, UnreadablePicture
+from silohash.base.errors import MissingContent, NoEffect, SettingNeeded
 from silohash.base.files import check_own_folder, folder_beside, read_json, read_toml, write_json
 from silohash.base.forms import REINSTALL
-from silohash.data.build.packed.sets import CONTENTS, VOCABULARY, Content
-from silohash.data.build.packed.sources import DOWNLOAD_AGAIN, Row, Source
-from silohash.data.pictures.reading import decode
+from silohash.base.names import listed
+from silohash.data.build.packed import sets
+from silohash.data.build.packed.sets import Content, Facts
+from silohash.data.build.packed.sources import DOWNLOAD_AGAIN, Row, Source, read_picture
 
 FACTS = Path(__file__).with_name("facts")
-"""Folder with one folder per set: the facts of its tables, and ``facts.json`` with the digests of what is published."""
+"""Folder with one folder per set: the facts of its tables, and ``facts.json`` with digests and words to count."""
 
 BUILT = "built.json"
 """File that lists the digests of what was built. It marks the folder as one that a builder may replace."""
@@ -35,25 +36,13 @@ PLANS = read_toml(FACTS.with_name("builders.toml"), remedy=REINSTALL, missing=RE
 
 
 def build_packed(
-    name: str,
-    out: Path,
-    *,
-    source: Path | None,
-    registry: str = "",
-    cap: int = 0,
-    said: Callable[[str], None],
-    facts: Path = FACTS,
-) -> dict[str, Any]:
+    name: str, read: Callable[[Source, Facts], Content],
+    out: Path, *, source: Path | None, registry: str, cap: int, said: Callable[[str], None],
+) -> dict[str, Any]:  # fmt: skip
     """Build the folder of a packed set that `silohash.data.packed` reads, and return what is in it and what is not.
 
-    Args:
-        name: Name of the set.
-        out: The folder, which is replaced if an earlier call wrote it.
-        source: Folder of the official files.
-        registry: Empty, since nothing is downloaded.
-        cap: 0, since the facts are those of all rows.
-        said: Gets a line per step, and a warning if something differs from the published set.
-        facts: Folder of the facts of all sets.
+    ``said`` gets a line per step, and a warning if something differs from the published set. ``registry`` and ``cap``, which
+    all builders take, must be empty.
 
     Raises:
         UserError: If files or rows are missing or differ, a picture is damaged, or the folder cannot be written.
@@ -63,30 +52,33 @@ def build_packed(
     if source is None:
         raise SettingNeeded(f"Name the folder that holds the official files of {name} with --from.")
     check_own_folder(out, BUILT)
-    known = read_json(facts / name / "facts.json", dict[str, dict[str, str]], remedy=REINSTALL, missing=REINSTALL)
+    known = read_json(FACTS / name / "facts.json", dict[str, dict[str, str]], remedy=REINSTALL, missing=REINSTALL)
     said(f"Reading {source}")
-    tables = {path.stem: _facts(path) for path in sorted((facts / name).glob("*.xz"))}
-    words, files = [row["word"] for row in tables.pop(VOCABULARY, ())], Source(source)
-    content = CONTENTS[name](files, tables)
-    files.check()
+    tables = {path.stem: _facts(path) for path in sorted((FACTS / name).glob("*.xz"))}
+    files = Source(source)
+    try:
+        content = read(files, tables)
+    except KeyError as error:
+        raise MissingContent(f"A file in {source} lacks {error}. {DOWNLOAD_AGAIN}") from error
+    if files.lacking:
+        count, first = f"{len(files.lacking):,}", listed(files.lacking)
+        raise MissingContent(f"{source} lacks {count} rows: {first}. Nothing was written. {DOWNLOAD_AGAIN}")
     with folder_beside(out) as folder:
         said(f"Writing tables and {len(content.photos):,} pictures")
         digests = {file: _write_table(folder / file, rows) for file, rows in content.tables.items()}
         _write_pictures(folder, content, PLANS[name])
         if content.texts:
-            digests |= _write_words(folder / "features", content, PLANS[name], words)
+            digests |= _write_words(folder / "features", content, PLANS[name], known.get("words", {}))
         for file, arrays in content.arrays.items():
             np.savez_compressed(folder / file, **arrays)  # type: ignore[arg-type]
             digests |= {f"{file}: {key}": _digest(array.tobytes()) for key, array in arrays.items()}
         write_json(folder / BUILT, digests)
     if other := [file for file, digest in digests.items() if known["sha256"].get(file) != digest]:
         said(f"warning: not equal to the published set, so results can differ from published ones: {', '.join(other)}")
-    absent = {f"not built: {file}": (PLANS["absent"][Path(file).stem], sha) for file, sha in known["absent"].items()}
-    return {
-        "items": max(map(len, content.tables.values())),
-        **{f"SHA-256 of {file}": digest for file, digest in digests.items()},
-        **{file: f"{about}; SHA-256 of ours {digest}" for file, (about, digest) in absent.items()},
-    }
+    absent = {file: f"{PLANS['absent'][Path(file).stem]}; SHA-256 {digest}" for file, digest in known["absent"].items()}
+    about = {f"SHA-256 of {file}": digest for file, digest in digests.items()}
+    about |= {f"not built: {file}": what for file, what in absent.items()}
+    return {"items": max(map(len, content.tables.values())), **about}
 
 
 def _facts(path: Path) -> list[Row]:
@@ -112,9 +104,9 @@ def _write_table(path: Path, rows: Sequence[Row]) -> str:
 
 def _write_pictures(folder: Path, content: Content, plan: Mapping[str, Any]) -> None:
     """Write the pictures scaled, packed or as separate files."""
-    pairs = list(zip(content.photos, content.sizes, strict=True))
-    for number, start in enumerate(range(0, len(pairs), plan.get("per_file", len(pairs)) or 1)):
-        some = pairs[start : start + plan.get("per_file", len(pairs))]
+    per_file = plan.get("per_file", len(content.photos) or 1)
+    for number, start in enumerate(range(0, len(content.photos), per_file)):
+        some = content.photos[start : start + per_file]
         files = [_encoded(path, (int(row["width"]), int(row["height"])), plan) for path, row in some]
         if "per_file" in plan:
             data, row = np.frombuffer(b"".join(files), np.uint8), np.arange(start, start + len(some), dtype=np.int32)
@@ -128,11 +120,8 @@ def _write_pictures(folder: Path, content: Content, plan: Mapping[str, Any]) -> 
 
 def _encoded(path: Path, size: tuple[int, int], plan: Mapping[str, Any]) -> bytes:
     """Return the content of a picture's file, scaled."""
-    try:
-        picture = decode(path.read_bytes(), at_least_pixels=2 * min(size))
-    except ValueError as error:
-        raise UnreadablePicture(f"{path} cannot be read ({error}). {DOWNLOAD_AGAIN}") from error
-    scaled, stream = picture.resize(size, Image.Resampling.LANCZOS), io.BytesIO()
+    picture, stream = read_picture(path, 2 * min(size)), io.BytesIO()
+    scaled = picture.resize(size, Image.Resampling.LANCZOS)
     if "colors" in plan:
         scaled.quantize(plan["colors"]).save(stream, "PNG", optimize=True)
     else:
@@ -140,14 +129,15 @@ def _encoded(path: Path, size: tuple[int, int], plan: Mapping[str, Any]) -> byte
     return stream.getvalue()
 
 
-def _write_words(folder: Path, content: Content, plan: Mapping[str, Any], vocabulary: list[str]) -> dict[str, str]:
-    """Write the vocabulary, which is counted if it is empty, and the word counts. Return their digests."""
+def _write_words(folder: Path, content: Content, plan: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """Write the vocabulary, counted or known as ``all``, and the word counts. Return their digests."""
     words = partial(_words, every=plan.get("every_word", False))
-    frequency = Counter(word for text in content.counted for word in set(words(text)))
-    vocabulary = vocabulary or sorted(word for word in frequency if frequency[word] >= plan.get("least", 2))
+    frequency = Counter(word for text, decides in content.texts if decides for word in set(words(text)))
+    counted = sorted(word for word in frequency if frequency[word] >= plan.get("least", 2))
+    vocabulary = known["all"].split() if known else counted
     column = {word: number for number, word in enumerate(vocabulary)}
     counts = np.zeros((len(content.texts), len(column)), np.uint8)
-    for row, text in enumerate(content.texts):
+    for row, (text, _) in enumerate(content.texts):
         for word in filter(column.__contains__, words(text)):
             counts[row, column[word]] += 1
     folder.mkdir()
@@ -162,10 +152,10 @@ def _words(text: str, *, every: bool) -> list[str]:
     return [word for word in found if every or (len(word) > 1 and word.isalpha() and word not in COMMON_WORDS)]
 
 
-BUILD_COCO18 = partial(build_packed, "coco18")
-BUILD_FASHION = partial(build_packed, "fashion")
-BUILD_FLICKR8K_1K = partial(build_packed, "flickr8k-1k")
-BUILD_CLOTHING10 = partial(build_packed, "clothing10")
-BUILD_WIKI_SIFT_LDA = partial(build_packed, "wiki-sift-lda")
-BUILD_COCO_MINI = partial(build_packed, "coco-mini")
-BUILD_NLVR_GRAPHS = partial(build_packed, "nlvr-graphs")
+BUILD_COCO18 = partial(build_packed, "coco18", sets.coco18)
+BUILD_FASHION = partial(build_packed, "fashion", sets.fashion)
+BUILD_FLICKR8K_1K = partial(build_packed, "flickr8k-1k", sets.flickr8k)
+BUILD_CLOTHING10 = partial(build_packed, "clothing10", sets.clothing10)
+BUILD_WIKI_SIFT_LDA = partial(build_packed, "wiki-sift-lda", sets.wiki_sift_lda)
+BUILD_COCO_MINI = partial(build_packed, "coco-mini", sets.coco_mini)
+BUILD_NLVR_GRAPHS = partial(build_packed, "nlvr-graphs", sets.nlvr_graphs)

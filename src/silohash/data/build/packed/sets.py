@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,22 +14,11 @@ import numpy as np
 from silohash.base.forms import of_json, reading
 from silohash.data.benchmarks.layouts.reading import read_lines
 from silohash.data.benchmarks.wikipedia import read_list
-from silohash.data.build.packed.sources import (
-    DOWNLOAD_AGAIN,
-    Row,
-    Source,
-    digest_of,
-    distance,
-    look_of,
-    one_line,
-    read_table,
-)  # fmt: skip
+from silohash.data.build.packed import sources
+from silohash.data.build.packed.sources import Row, Source, one_line
 from silohash.data.formats.matlab import open_mat
 
 Facts: TypeAlias = dict[str, list[Row]]
-
-VOCABULARY = "vocab.csv"
-"""Facts that list the words to count, where they are those of another set."""
 
 SCENE_STEP, BLUE = 150, "#0099ff"
 """Distance between the left edges of the boxes of a scene, in pixels, and what its source calls blue."""
@@ -40,18 +30,14 @@ class Content:
 
     Attributes:
         tables: Rows of each table, by the name of its file.
-        photos: The pictures, in the order of the rows.
-        sizes: Rows with the ``width`` and ``height`` of the stored pictures, and if they are separate files, their ``file``.
-        texts: Texts whose words are counted.
-        counted: Texts that decide which words are counted.
+        photos: Pictures, and rows with the ``width`` and ``height`` of the stored ones and the ``file`` of separate ones.
+        texts: Texts whose words are counted, and whether each decides which words are counted.
         arrays: Arrays of numbers, by the name of their file.
     """
 
     tables: Facts
-    photos: Sequence[Path] = ()
-    sizes: Sequence[Row] = ()
-    texts: Sequence[str] = ()
-    counted: Sequence[str] = ()
+    photos: Sequence[tuple[Path, Row]] = ()
+    texts: Sequence[tuple[str, bool]] = ()
     arrays: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
 
@@ -65,36 +51,30 @@ def _coco_photos(source: Source) -> tuple[dict[int, Path], list[tuple[int, str]]
     return photos, [(one["image_id"], one_line(one["caption"])) for one in captions]
 
 
-def _coco18(source: Source, facts: Facts) -> Content:
+def coco18(source: Source, facts: Facts) -> Content:
     """Find each row's photo by its caption, and among photos with equal captions by its look."""
     rows, (photos, captions) = facts["pairs.csv"], _coco_photos(source)
     found: dict[str, dict[Path, str]] = {row["caption"]: {} for row in rows}
     for number, text in captions:
-        if (digest := digest_of(text)) in found and photos[number].is_file():
+        if (digest := sources.digest_of(text)) in found and photos[number].is_file():
             found[digest].setdefault(photos[number], text)
     chosen = []
     for row in rows:
         look, candidates = row.pop("look"), found[row["caption"]]
-        if len(candidates) > 1:
-            distances = {path: distance(look, look_of(path.read_bytes())) for path in sorted(candidates)}
-            candidates = {path: candidates[path] for path in sorted(distances, key=distances.__getitem__)}
-        for path in list(candidates)[:1]:
-            chosen.append(path)
+        if candidates:
+            path = min(sorted(candidates), key=partial(sources.distance, look=look))
             row["caption"] = candidates[path]
-        source.lacking.extend([] if candidates else [f"{row['source_id']} (no photo with its caption)"])
-    return _captioned(facts, "caption", chosen, rows)
+            chosen.append((path, row))
+        else:
+            source.lacking.append(f"{row['source_id']} (no photo with its caption)")
+    texts = [(row["caption"], row["split"] != "query") for row in rows]
+    return Content(tables=facts, photos=chosen, texts=texts)
 
 
-def _captioned(facts: Facts, column: str, photos: list[Path], sizes: list[Row]) -> Content:
-    """Return pairs of which the queries do not decide which words are counted."""
-    rows = facts["pairs.csv"]
-    counted = [row[column] for row in rows if row["split"] != "query"]
-    return Content(tables=facts, photos=photos, sizes=sizes, texts=[row[column] for row in rows], counted=counted)
-
-
-def _fashion(source: Source, facts: Facts) -> Content:
+def fashion(source: Source, facts: Facts) -> Content:
+    """Take the products by their numbers; titles are compared."""
     rows, folder = facts["pairs.csv"], source.find("images")
-    products = {product["id"]: product for product in read_table(source.find("styles.csv"))}
+    products = {product["id"]: product for product in sources.read_table(source.find("styles.csv"))}
     titles = ((key, product["productDisplayName"].strip()) for key, product in products.items())
     source.fill(rows, "source_id", "title", titles)
     for row in rows:
@@ -103,36 +83,36 @@ def _fashion(source: Source, facts: Facts) -> Content:
             column = re.sub("([A-Z])", r"_\1", name).lower()
             row |= {column: value} if column in row else {}
     photos = source.files(folder / f"{row['source_id']}.jpg" for row in rows)
-    return _captioned(facts, "title", photos, [{"width": 112, "height": 112}] * len(rows))
+    texts = [(row["title"], row["split"] != "query") for row in rows]
+    return Content(tables=facts, photos=[(path, {"width": 112, "height": 112}) for path in photos], texts=texts)
 
 
-def _flickr8k(source: Source, facts: Facts) -> Content:
+def flickr8k(source: Source, facts: Facts) -> Content:
+    """Take the captions by the files of their photos."""
     images, captions = facts["images.csv"], facts["captions.csv"]
     folder = source.find("Images", "Flicker8k_Dataset")
     path = source.find("captions.txt", "Flickr8k.token.txt")
     if path.name == "captions.txt":
-        texts = [(row["image"], one_line(row["caption"])) for row in read_table(path)]
+        texts = [(row["image"], one_line(row["caption"])) for row in sources.read_table(path)]
     else:
         cells = (line.partition("\t") for line in read_lines(path))
         texts = [(name.partition("#")[0], one_line(text)) for name, _, text in cells]
     source.fill(captions, "file", "caption", texts)
     train = {row["file"] for row in images if row["split"] == "train"}
     photos = source.files(folder / row["file"] for row in images)
-    counted = [row["caption"] for row in captions if row["file"] in train]
-    return Content(tables=facts, photos=photos, sizes=images, texts=_texts(captions), counted=counted)
+    counted = [(row["caption"], row["file"] in train) for row in captions]
+    return Content(tables=facts, photos=list(zip(photos, images, strict=True)), texts=counted)
 
 
-def _texts(captions: Iterable[Row]) -> list[str]:
-    return [row["caption"] for row in captions]
-
-
-def _clothing10(source: Source, facts: Facts) -> Content:
+def clothing10(source: Source, facts: Facts) -> Content:
+    """Take the pictures of two of the three parts. All of the table are facts."""
     rows, parts = facts["images.csv"], {"database": source.find("train"), "query": source.find("validation")}
     photos = source.files(parts[row["split"]] / row["class"] / f"{row['source_id']}.jpg" for row in rows)
-    return Content(tables=facts, photos=photos, sizes=rows)
+    return Content(tables=facts, photos=list(zip(photos, rows, strict=True)))
 
 
-def _wiki_sift_lda(source: Source, facts: Facts) -> Content:
+def wiki_sift_lda(source: Source, facts: Facts) -> Content:
+    """Take the features and the lists. The facts are digests only."""
     features, names = open_mat(source.find("raw_features.mat")), read_lines(source.find("categories.list"))
     items: list[Row] = []
     classes: list[Row] = [{"label": label, "name": name} for label, name in enumerate(names)]
@@ -150,62 +130,47 @@ def _wiki_sift_lda(source: Source, facts: Facts) -> Content:
     return Content(tables={**facts, "items.csv": items, "classes.csv": classes}, arrays={"wiki.npz": arrays})
 
 
-def _coco_mini(source: Source, facts: Facts) -> Content:
+def coco_mini(source: Source, facts: Facts) -> Content:
+    """Take the photos by their numbers, with the boxes of those that have regions."""
     images, captions, (photos, texts) = facts["images.csv"], facts["captions.csv"], _coco_photos(source)
     files = {int(Path(row["file"]).stem): row["file"] for row in images}
     source.fill(captions, "file", "caption", ((files[number], text) for number, text in texts if number in files))
-    names = {int(row["category_id"]): row for row in facts["categories.csv"]}
+    kinds = {int(row["category_id"]): (row["name"], row["supercategory"]) for row in facts["categories.csv"]}
     objects: dict[str, list[Row]] = {row["file"]: [] for row in images if row["has_regions"] == "1"}
     for one in (one for content in source.coco("instances").values() for one in content["annotations"]):
         if (file := files.get(one["image_id"])) in objects:
-            kind, box = names[one["category_id"]], [round(value, 2) for value in one["bbox"]]
-            about = {"category": kind["name"], "supercategory": kind["supercategory"], "bbox": box}
-            rest = {"area": round(one["area"], 1), "iscrowd": one["iscrowd"]}
-            objects[file].append({"category_id": one["category_id"], **about, **rest})
+            kind = dict(zip(("category", "supercategory"), kinds[one["category_id"]], strict=True))
+            box = {"bbox": [round(value, 2) for value in one["bbox"]], "area": round(one["area"], 1)}
+            objects[file].append({"category_id": one["category_id"], **kind, **box, "iscrowd": one["iscrowd"]})
     size = {row["file"]: {side: int(row[f"original_{side}"]) for side in ("width", "height")} for row in images}
     regions = [{"file": file, **size[file], "regions": found} for file, found in objects.items()]
     known = source.files(photos.get(number, source.folder / "train2017" / file) for number, file in files.items())
     tables = {**facts, "regions.jsonl": regions}
-    return Content(tables=tables, photos=known, sizes=images, texts=_texts(captions))
+    counted = [(row["caption"], False) for row in captions]
+    return Content(tables=tables, photos=list(zip(known, images, strict=True)), texts=counted)
 
 
-def _nlvr_graphs(source: Source, facts: Facts) -> Content:
+def nlvr_graphs(source: Source, facts: Facts) -> Content:
     """Take the scenes from their structured representation, with the boxes in the first of six orders."""
     rows, path, folder = facts.pop("pairs.csv"), source.find("dev/dev.json"), source.find("dev/images")
-    with reading(path, remedy=DOWNLOAD_AGAIN):
+    with reading(path, remedy=sources.DOWNLOAD_AGAIN):
         lines = [of_json(line, dict[str, Any]) for line in path.read_bytes().splitlines() if line.strip()]
     known = {one["identifier"]: one for one in lines}
     source.fill(rows, "id", "sentence", ((key, one_line(one["sentence"])) for key, one in known.items()))
     there = {picture.name: picture for picture in folder.glob("*/*.png")}
     photos = source.files(there.get(name, folder / name) for row in rows if (name := f"dev-{row['id']}-0.png"))
-    source.check()
-    scenes = [_scene(known[row["id"]], row["sentence"]) for row in rows]
-    sizes = [{"width": 400, "height": 100, "file": Path(scene["file"]).name} for scene in scenes]
-    texts = [row["sentence"] for row in rows]
-    return Content(tables={"pairs.jsonl": scenes}, photos=photos, sizes=sizes, texts=texts, counted=texts)
+    scenes = [_scene(known[row["id"]], row["sentence"]) for row in rows if row["id"] in known]
+    sizes = [{"width": 400, "height": 100, "file": f"dev-{row['id']}.png"} for row in rows]
+    texts, pictures = [(row["sentence"], True) for row in rows], list(zip(photos, sizes, strict=True))
+    return Content(tables={"pairs.jsonl": scenes}, photos=pictures, texts=texts)
 
 
 def _scene(one: Row, sentence: str) -> Row:
-    key, votes = one["identifier"], list(one["evals"].values())
+    key, votes, objects = one["identifier"], list(one["evals"].values()), []
+    for box, thing in ((box, thing) for box, things in enumerate(one["structured_rep"]) for thing in things):
+        size, color = thing["size"], thing["color"].lower().replace(BLUE, "blue")
+        place = [SCENE_STEP * box + thing["x_loc"], thing["y_loc"], size, size]
+        objects.append({"box": box, "shape": thing["type"], "colour": color, "size": size, "bbox": place})
     about = {"id": key, "group": key.split("-")[0], "file": f"images/dev-{key}.png", "sentence": sentence}
     truth = {"true": one["label"] == "true", "votes_true": votes.count("true"), "votes": len(votes)}
-    boxes = ((box, thing) for box, things in enumerate(one["structured_rep"]) for thing in things)
-    return {**about, **truth, "regions": [_scene_object(box, thing) for box, thing in boxes]}
-
-
-def _scene_object(box: int, thing: Row) -> Row:
-    color, size = thing["color"].lower(), thing["size"]
-    kind = {"box": box, "shape": thing["type"], "colour": "blue" if color == BLUE else color, "size": size}
-    return {**kind, "bbox": [SCENE_STEP * box + thing["x_loc"], thing["y_loc"], size, size]}
-
-
-CONTENTS: Mapping[str, Callable[[Source, Facts], Content]] = {
-    "coco18": _coco18,
-    "fashion": _fashion,
-    "flickr8k-1k": _flickr8k,
-    "clothing10": _clothing10,
-    "wiki-sift-lda": _wiki_sift_lda,
-    "coco-mini": _coco_mini,
-    "nlvr-graphs": _nlvr_graphs,
-}
-"""What returns the content of each set, given the source and the facts."""
+    return {**about, **truth, "regions": objects}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -11,20 +10,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from PIL import Image
 
-from silohash.base.errors import MissingContent, MissingFile
+from silohash.base.errors import MissingFile, UnreadablePicture
 from silohash.base.files import read_json
 from silohash.base.forms import reading
-from silohash.base.names import listed
 from silohash.data.pictures.reading import decode
 
 Row: TypeAlias = dict[str, Any]
 
-DIGEST_BYTES = 5
+DIGEST_LENGTH = 10
 """That any of 600,000 texts has the digest of one of 12,000 others by chance has a probability below 1 %."""
 
 LOOK, LOOK_PIXELS = (5, 8), 64
-"""Width and height to which `look_of` reduces a picture, and the shortest side at which it decodes one."""
+"""Width and height to which `distance` reduces a picture, and the shortest side at which it decodes one."""
 
 DOWNLOAD_AGAIN = "Download it again."
 COCO_PARTS = ("train2017", "val2017", "train2014", "val2014")
@@ -38,26 +37,30 @@ def digest_of(text: str) -> str:
         True
     """
     plain = "".join(filter(str.isalnum, text.lower()))
-    return _short(hashlib.sha256(plain.encode()).digest()[:DIGEST_BYTES])
+    return hashlib.sha256(plain.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
-def look_of(content: bytes) -> str:
-    """Return what a picture looks like, as 32 bits. Each tells whether a gray cell is darker than its right neighbor.
+def look_of(picture: Image.Image) -> str:
+    """Return 32 bits that say which gray cells are darker than their right neighbor. Copies in other sizes differ in few."""
+    gray = np.asarray(picture.convert("L").resize(LOOK), np.int16)
+    return np.packbits(np.diff(gray, axis=1) > 0).tobytes().hex()
 
-    Copies of a picture in other sizes differ in few bits.
+
+def distance(path: Path, look: str) -> int:
+    """Return the number of bits in which the look of a picture's file differs from another look."""
+    return (int(look_of(read_picture(path, LOOK_PIXELS)), 16) ^ int(look, 16)).bit_count()
+
+
+def read_picture(path: Path, least_pixels: int) -> Image.Image:
+    """Decode a picture's file, at a smaller size if its shortest side keeps so many pixels.
+
+    Raises:
+        UserError: If it is damaged.
     """
-    gray = np.asarray(decode(content, at_least_pixels=LOOK_PIXELS).convert("L").resize(LOOK), np.int16)
-    return _short(np.packbits(np.diff(gray, axis=1) > 0).tobytes())
-
-
-def _short(content: bytes) -> str:
-    return base64.b64encode(content).decode().rstrip("=")
-
-
-def distance(left: str, right: str) -> int:
-    """Return the number of bits in which the looks of two pictures differ."""
-    first, second = (int.from_bytes(base64.b64decode(f"{look}==")) for look in (left, right))
-    return (first ^ second).bit_count()
+    try:
+        return decode(path.read_bytes(), at_least_pixels=least_pixels)
+    except ValueError as error:
+        raise UnreadablePicture(f"{path} cannot be read ({error}). {DOWNLOAD_AGAIN}") from error
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,14 @@ class Source:
         raise MissingFile(f"{self.folder} has none of: {looked}. Name the folder of the official files with --from.")
 
     def fill(self, rows: Iterable[Row], key: str, column: str, texts: Iterable[tuple[str, str]]) -> None:
-        """Replace the digests in a column of the facts by texts of the same key. Rows without a text are noted as lacking.
-
-        Texts of one key that have the same digest are taken in their order.
-        """
+        """Replace the digests in a column of the facts by texts of the same key. Rows without one are noted as lacking."""
         known: dict[tuple[str, str], list[str]] = {}
         for name, text in texts:
             known.setdefault((name, digest_of(text)), []).append(text)
         for row in rows:
-            if found := known.get((row[key], row[column])):
-                row[column] = found.pop(0)
-            else:
-                self.lacking.append(f"{row[key]} ({column} missing or different)")
+            found = known.get((row[key], row[column])) or []
+            self.lacking.extend([] if found else [f"{row[key]} ({column} missing or different)"])
+            row[column] = found.pop(0) if found else ""
 
     def files(self, paths: Iterable[Path]) -> list[Path]:
         """Return the paths. Those without a file are noted as lacking."""
@@ -100,21 +99,11 @@ class Source:
         return found
 
     def coco(self, kind: str) -> dict[str, Mapping[str, Any]]:
-        """Return the content of COCO's files of a kind of annotations, ``captions`` or ``instances``, by the part."""
-        paths = {part: f"annotations/{kind}_{part}.json" for part in COCO_PARTS}
-        self.find(*paths.values())
-        there = {part: path for part, name in paths.items() if (path := self.folder / name).is_file()}
+        """Return the content of COCO's files of a kind, ``captions`` or ``instances``, of 2017 or else 2014, by the part."""
+        paths = {part: self.folder / f"annotations/{kind}_{part}.json" for part in COCO_PARTS}
+        year = self.find(*(path.relative_to(self.folder).as_posix() for path in paths.values())).stem[-4:]
+        there = {part: path for part, path in paths.items() if part.endswith(year) and path.is_file()}
         return {part: read_json(path, dict[str, Any], remedy=DOWNLOAD_AGAIN) for part, path in there.items()}
-
-    def check(self) -> None:
-        """Check that nothing is lacking.
-
-        Raises:
-            UserError: If something is; names the first rows and their number.
-        """
-        if self.lacking:
-            count, first = f"{len(self.lacking):,}", listed(self.lacking)
-            raise MissingContent(f"{self.folder} lacks {count} rows: {first}. Nothing was written. {DOWNLOAD_AGAIN}")
 
 
 def read_table(path: Path) -> list[Row]:
