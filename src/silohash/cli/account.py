@@ -12,25 +12,22 @@ import typer
 from silohash.base.errors import MissingFile, SettingNeeded
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status
-from silohash.cli.help import AsJson
+from silohash.cli.help import AsJson, argument, flag, option
 
 if TYPE_CHECKING:
     from silohash.service.accounts import Accounts, Scope, Token
 
 Config = Annotated[
-    Path,
-    typer.Argument(metavar="CONFIG", help="Config of the hub. The accounts are in accounts.sqlite in the same folder."),
+    Path, argument("CONFIG", "Config of the hub. The accounts are in accounts.sqlite in the same folder.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
-FromInput = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input instead of asking for it.")
-]
+Name = Annotated[str, argument("NAME", "Name of the account.")]
+FromInput = Annotated[bool, flag("Read the password from standard input instead of asking for it.", "--password-stdin")]
 
 
 def add(
     config: Config,
     name: Name,
-    admin: Annotated[bool, typer.Option("--admin", help="Let the person administer the service.")] = False,
+    admin: Annotated[bool, flag("Let the person administer the service.", "--admin")] = False,
     password_stdin: FromInput = False,
 ) -> None:
     """Add an account for a person. The password is asked for, and is not shown."""
@@ -75,12 +72,10 @@ def token(
     name: Name,
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="search|items|metrics|admin", help="What the program may do. Can be repeated. Default: search."
-        ),
+        option("search|items|metrics|admin", "What the program may do. Can be repeated. Default: search."),
     ] = None,
-    label: Annotated[str, typer.Option(metavar="TEXT", help="What the token is for.")] = "",
-    days: Annotated[float, typer.Option(metavar="N", help="Number of days after which the token expires.")] = 365.0,
+    label: Annotated[str, option("TEXT", "What the token is for.")] = "",
+    days: Annotated[float, option("N", "Number of days after which the token expires.")] = 365.0,
 ) -> None:
     """Add a token for a program, and print it. It cannot be shown again.
 
@@ -92,9 +87,7 @@ def token(
     print_result(secret)
 
 
-def revoke(
-    config: Config, token_id: Annotated[str, typer.Argument(metavar="ID", help="Public part of the token.")]
-) -> None:
+def revoke(config: Config, token_id: Annotated[str, argument("ID", "Public part of the token.")]) -> None:
     """Remove a token, so that it is refused at once."""
     with _opened(config) as accounts:
         accounts.remove_token(token_id)

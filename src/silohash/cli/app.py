@@ -16,7 +16,7 @@ from silohash.base.optional import missing_package, sentence
 from silohash.base.visible import visible
 from silohash.cli import account, audit, compare, data, demo, export, inspect, search, serve, study, train
 from silohash.cli.console import prepare_output, print_status
-from silohash.cli.help import COMPARE, DATA, SEARCH, START, TRAIN, Commands, add_command
+from silohash.cli.help import COMPARE, DATA, SEARCH, START, TRAIN, Commands, add_command, flag
 
 USER_ERROR = 2
 CLOSED_OUTPUT = 1
@@ -85,9 +85,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _: Annotated[bool, flag("Print the version and exit.", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Accept the options that precede the name of a command."""
 

@@ -6,12 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import AsJson
+from silohash.cli.help import AsJson, argument
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Audit log of a silo, such as RUN/audit/SILO.jsonl.")],
+    file: Annotated[Path, argument("FILE", "Audit log of a silo, such as RUN/audit/SILO.jsonl.")],
     as_json: AsJson = False,
 ) -> None:
     """Check that no line of an audit log was changed or removed, over all files of the log.
@@ -38,9 +36,7 @@ def verify(
 
 
 def audit(
-    run: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Folders of trained runs, such as with and without noise.")
-    ],
+    run: Annotated[list[Path], argument("RUN", "Folders of trained runs, such as with and without noise.")],
     as_json: AsJson = False,
 ) -> None:
     """Measure what a curious server learns from what it received: members, labels and vectors of items.

@@ -13,7 +13,7 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
-from silohash.cli.help import AsJson
+from silohash.cli.help import AsJson, argument, flag, option
 from silohash.cli.study import Only, Set, print_failures, run_and_write
 
 if TYPE_CHECKING:
@@ -27,15 +27,10 @@ if TYPE_CHECKING:
 
 
 def compare(
-    run: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Folders of two or more evaluated runs on the same data.")
-    ],
+    run: Annotated[list[Path], argument("RUN", "Folders of two or more evaluated runs on the same data.")],
     measure: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MEASURE",
-            help="Measure to compare, such as mAP@all. Can be repeated. Default: all that the runs share.",
-        ),
+        option("MEASURE", "Measure to compare, such as mAP@all. Can be repeated. Default: all that the runs share."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,27 +54,23 @@ def compare(
 
 Data = Annotated[
     Literal["paper", "open"],
-    typer.Option(
-        metavar="paper|open", help="Data sets of the paper, whose files you provide, or sets that anyone may use."
-    ),
+    option("paper|open", "Data sets of the paper, whose files you provide, or sets that anyone may use."),
 ]
-All = Annotated[bool, typer.Option("--all", help="Run all tables and figures, one after the other.")]
+All = Annotated[bool, flag("Run all tables and figures, one after the other.", "--all")]
 List = Annotated[
-    bool,
-    typer.Option("--list", help="List tables and figures, with what is missing here and what differs from the paper."),
+    bool, flag("List tables and figures, with what is missing here and what differs from the paper.", "--list")
 ]
 
 
 def reproduce(
     table: Annotated[
-        str | None,
-        typer.Argument(metavar="PAPER/TABLE", help="Such as fedcafe/table2. Without it, all of them are listed."),
+        str | None, argument("PAPER/TABLE", "Such as fedcafe/table2. Without it, all of them are listed.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the study; with --all, the folder of their folders. Default: studies/PAPER-TABLE, to which "
+        option(
+            "FOLDER",
+            "Folder of the study; with --all, the folder of their folders. Default: studies/PAPER-TABLE, to which "
             "-open and -smoke are added.",
         ),
     ] = None,
@@ -88,10 +79,10 @@ def reproduce(
     only: Only = None,
     smoke: Annotated[
         bool,
-        typer.Option(
-            "--smoke",
-            help="Cut every run short (two rounds of one epoch, one seed, the first code length, a few items, narrow "
+        flag(
+            "Cut every run short (two rounds of one epoch, one seed, the first code length, a few items, narrow "
             "towers), to check that everything works. The figures mean nothing.",
+            "--smoke",
         ),
     ] = False,
     all_: All = False,

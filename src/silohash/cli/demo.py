@@ -6,12 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from silohash.base.errors import MissingFile, RunChanged, UserError
 from silohash.base.optional import require
 from silohash.cli.console import print_result, print_status, print_table, spinner
-from silohash.cli.help import Settings
+from silohash.cli.help import Settings, flag, option
 from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
 
 if TYPE_CHECKING:
@@ -35,14 +33,10 @@ HITS = 6
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the runs and the report.")] = Path(
-        "runs/demo"
-    ),
+    out: Annotated[Path, option("FOLDER", "Folder for the runs and the report.")] = Path("runs/demo"),
     set_: Settings = None,
-    serve_: Annotated[bool, typer.Option("--serve", help="Open the search page at the end, until Ctrl-C.")] = False,
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port of the search page; 0 for any that is free.")
-    ] = PORT,
+    serve_: Annotated[bool, flag("Open the search page at the end, until Ctrl-C.", "--serve")] = False,
+    port: Annotated[int, option("N", "Port of the search page; 0 for any that is free.", min=0, max=65535)] = PORT,
 ) -> None:
     """Try every step on an embedded archive, in about two minutes.
 

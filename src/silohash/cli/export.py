@@ -7,25 +7,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from silohash.base.errors import SettingNeeded
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import AsJson
+from silohash.cli.help import AsJson, argument, flag, option
 
 if TYPE_CHECKING:
     from silohash.run.model.export import ExportedTower
 
 
-Model = Annotated[
-    str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
-]
+Model = Annotated[str | None, option("SILO", "Silo whose model to use, if silos use different models.")]
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
-    onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one per modality.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: RUN/onnx.")] = None,
+    run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
+    onnx: Annotated[bool, flag("Write ONNX files, one per modality.", "--onnx")] = False,
+    out: Annotated[Path | None, option("FOLDER", "Folder to write to. Default: RUN/onnx.")] = None,
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,18 +52,17 @@ def _sentence(tower: ExportedTower) -> str:
 
 
 def encode(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .npz, or .csv for hexadecimal codes.")],
+    run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
+    out: Annotated[Path, option("FILE", "File to write: .npz, or .csv for hexadecimal codes.")],
     archive: Annotated[
-        str | None,
-        typer.Argument(metavar="ARCHIVE", help="Name or folder of an archive. Default: the archive of the run."),
+        str | None, argument("ARCHIVE", "Name or folder of an archive. Default: the archive of the run.")
     ] = None,
     modality: Annotated[
-        str | None, typer.Option(metavar="image|text", help="Which codes to write. Required if the archive has both.")
+        str | None, option("image|text", "Which codes to write. Required if the archive has both.")
     ] = None,
     model: Model = None,
     follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of the archive.")
+        bool, flag("Follow links that lead out of the folder of the archive.", "--follow-links")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

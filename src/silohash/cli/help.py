@@ -21,10 +21,27 @@ GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 SETTING = "SECTION.KEY=VALUE"
 """What the option ``--set`` takes."""
 
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+def argument(metavar: str, about: str, **others: Any) -> Any:  # noqa: ANN401  typer's class, as for the two below
+    """Return the declaration of an argument: its name in the usage line, its help, and others of typer's keywords."""
+    return typer.Argument(metavar=metavar, help=about, **others)
+
+
+def option(metavar: str, about: str, *names: str, **others: Any) -> Any:  # noqa: ANN401
+    """Return the declaration of an option with a value: the value's name, its help, and the option's names.
+
+    Without names, the option is named after its parameter.
+    """
+    return typer.Option(*names, metavar=metavar, help=about, **others)
+
+
+def flag(about: str, *names: str, **others: Any) -> Any:  # noqa: ANN401
+    """Return the declaration of an option without a value: its help, and its names if not that of its parameter."""
+    return typer.Option(*names, help=about, **others)
+
+
+Settings = Annotated[list[str] | None, option(SETTING, "Override a value of the config. Can be repeated.", "--set")]
+AsJson = Annotated[bool, flag("Print one JSON document.", "--json")]
 
 SETTING_GIVEN = re.compile(r"\w+(\.\w+)+=")
 """The beginning of an argument of that form."""

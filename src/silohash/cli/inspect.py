@@ -20,7 +20,7 @@ from silohash.base.errors import NoEffect, UnknownName, UserError
 from silohash.base.optional import require
 from silohash.base.registry import Registry, suggestion
 from silohash.cli.console import print_json, print_result
-from silohash.cli.help import AsJson
+from silohash.cli.help import AsJson, argument, option
 
 if TYPE_CHECKING:
     from silohash.base.certificates import Finding
@@ -43,12 +43,8 @@ PACKAGES = {
 
 
 def list_(
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="local, federated, data, partition or measure. Default: all.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Local or federated method whose card to print.")
-    ] = None,
+    kind: Annotated[str | None, argument("KIND", "local, federated, data, partition or measure. Default: all.")] = None,
+    name: Annotated[str | None, argument("NAME", "Local or federated method whose card to print.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List methods, archives, partitions and measures.
@@ -201,17 +197,11 @@ def _print_indented(text: str, first: str = "  ") -> None:
 
 def doctor(
     kit: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="KIT", help="Check a training kit instead: certificates, the way to the server, the data."
-        ),
+        Path | None, option("KIT", "Check a training kit instead: certificates, the way to the server, the data.")
     ] = None,
     member: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CONFIG",
-            help="Check a silo or a hub instead: certificates, the way to the server, versions of silos.",
-        ),
+        option("CONFIG", "Check a silo or a hub instead: certificates, the way to the server, versions of silos."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,7 @@ from silohash.base.files import read_text
 from silohash.base.registry import suggestion
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import AsJson
+from silohash.cli.help import AsJson, argument, flag, option
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.hits import described
@@ -37,44 +37,36 @@ if TYPE_CHECKING:
     from silohash.search.released import Hit
 
 
-Previews = Annotated[bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")]
-Show = Annotated[
-    bool, typer.Option("--show", help="Show the pictures of the hits, in a terminal that can show pictures.")
-]
-Files = Annotated[bool, typer.Option("-l", "--files", help="Print only the paths of the pictures, one per line.")]
-Null = Annotated[bool, typer.Option("-0", "--null", help="Print only the paths, each followed by a NUL character.")]
+Previews = Annotated[bool, flag("Include previews in the JSON document, as data URLs.", "--previews")]
+Show = Annotated[bool, flag("Show the pictures of the hits, in a terminal that can show pictures.", "--show")]
+Files = Annotated[bool, flag("Print only the paths of the pictures, one per line.", "-l", "--files")]
+Null = Annotated[bool, flag("Print only the paths, each followed by a NUL character.", "-0", "--null")]
 UNANSWERED = 2
 """Exit code of a search that no silo answered."""
 
 Vector = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Feature vector to search for (.npy), if the run was trained on given features."),
+    Path | None, option("FILE", "Feature vector to search for (.npy), if the run was trained on given features.")
 ]
 Find = Annotated[
-    str,
-    typer.Option(
-        metavar="item|image|text", help="What to find: items by the nearer of picture and text, or only one of the two."
-    ),
+    str, option("item|image|text", "What to find: items by the nearer of picture and text, or only one of the two.")
 ]
-Labels = Annotated[list[str] | None, typer.Option(metavar="LABEL", help=f"{described('label')} Repeated: with all.")]
-Where = Annotated[
-    list[str] | None, typer.Option(metavar="CONDITION", help=f"{described('where')} Repeated: all of them.")
-]
-Silos = Annotated[list[str] | None, typer.Option(metavar="SILO", help="Search only this silo. Can be repeated.")]
-Facets = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=f"{described('facets')} Can be repeated.")]
+Labels = Annotated[list[str] | None, option("LABEL", f"{described('label')} Repeated: with all.")]
+Where = Annotated[list[str] | None, option("CONDITION", f"{described('where')} Repeated: all of them.")]
+Silos = Annotated[list[str] | None, option("SILO", "Search only this silo. Can be repeated.")]
+Facets = Annotated[list[str] | None, option("COLUMN", f"{described('facets')} Can be repeated.")]
 Backend = Annotated[
     str | None,
-    typer.Option(
-        metavar="|".join(IN_MEMORY.table),
-        help="Search in memory with this backend, even if the indexes were moved. Both give the same hits.",
+    option(
+        "|".join(IN_MEMORY.table),
+        "Search in memory with this backend, even if the indexes were moved. Both give the same hits.",
     ),
 ]
 Candidates = Annotated[
     int,
-    typer.Option(
-        metavar="N",
+    option(
+        "N",
+        "Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
         min=1,
-        help="Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
     ),
 ]
 
@@ -97,28 +89,25 @@ _ITERM_PROGRAMS = ("iterm.app", "wezterm", "mintty")
 
 
 def index(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
     archive: Annotated[
-        Path | None,
-        typer.Argument(metavar="ARCHIVE", help="Folder of further items, which become searchable as one more silo."),
+        Path | None, argument("ARCHIVE", "Folder of further items, which become searchable as one more silo.")
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the silo of the further items. Default: the name of their folder."),
+        str | None, option("NAME", "Name of the silo of the further items. Default: the name of their folder.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="SILO", help="Silo whose model encodes the further items, if silos use different models."),
+        str | None, option("SILO", "Silo whose model encodes the further items, if silos use different models.")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Also index the items that are held out as queries.")] = False,
+    all_: Annotated[bool, flag("Also index the items that are held out as queries.", "--all")] = False,
     follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of further items.")
+        bool, flag("Follow links that lead out of the folder of further items.", "--follow-links")
     ] = False,
     remove: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="IDS",
-            help="Remove items instead: ids separated by commas, or @FILE with one id per line, which may contain commas. "
+        option(
+            "IDS",
+            "Remove items instead: ids separated by commas, or @FILE with one id per line, which may contain commas. "
             "Can be repeated.",
         ),
     ] = None,
@@ -148,26 +137,24 @@ def index(
 
 
 def index_move(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
+    run: Annotated[Path, argument("RUN", "Folder of an indexed run.")],
     to: Annotated[
         str,
-        typer.Option(
-            metavar="|".join([*IN_MEMORY.table, *SERVERS.table]),
-            help="New backend: in memory, or on a server such as PostgreSQL with pgvector.",
+        option(
+            "|".join([*IN_MEMORY.table, *SERVERS.table]),
+            "New backend: in memory, or on a server such as PostgreSQL with pgvector.",
         ),
     ],
     url_env: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Environment variable with the URL of the server. Default for pgvector: SILOHASH_PGVECTOR_URL, and so on.",
+        option(
+            "NAME",
+            "Environment variable with the URL of the server. Default for pgvector: SILOHASH_PGVECTOR_URL, and so on.",
         ),
     ] = None,
-    url_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the URL of the server, instead of a variable.")
-    ] = None,
+    url_file: Annotated[Path | None, option("FILE", "File with the URL of the server, instead of a variable.")] = None,
     approximate: Annotated[
-        bool, typer.Option("--approximate", help="Let the server build an approximate index, which can miss items.")
+        bool, flag("Let the server build an approximate index, which can miss items.", "--approximate")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -207,29 +194,27 @@ def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, appro
 
 
 def search(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for; -WORD excludes.")] = None,
-    image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
+    run: Annotated[Path, argument("RUN", "Folder of an indexed run.")],
+    text: Annotated[str | None, argument("TEXT", "Text to search for; -WORD excludes.")] = None,
+    image: Annotated[Path | None, option("FILE", "Image file to search for.")] = None,
     vector: Vector = None,
-    vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
-    text_weight: Annotated[float, typer.Option(metavar="W", min=0, max=1, help=ABOUT_WEIGHT)] = TEXT_WEIGHT,
-    region: Annotated[str | None, typer.Option(metavar="L,T,R,B", help=ABOUT_REGION)] = None,
+    vector_of: Annotated[str, option("image|text", "What --vector describes.")] = "image",
+    text_weight: Annotated[float, option("W", ABOUT_WEIGHT, min=0, max=1)] = TEXT_WEIGHT,
+    region: Annotated[str | None, option("L,T,R,B", ABOUT_REGION)] = None,
     find: Find = "item",
-    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help=described("k"))] = 10,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help=described("offset"))] = 0,
-    radius: Annotated[int | None, typer.Option(metavar="BITS", min=0, help=described("radius_bits"))] = None,
+    k: Annotated[int, option("N", described("k"), "-k", min=1)] = 10,
+    offset: Annotated[int, option("N", described("offset"), min=0)] = 0,
+    radius: Annotated[int | None, option("BITS", described("radius_bits"), min=0)] = None,
     label: Labels = None,
     where: Where = None,
     silo: Silos = None,
     facet: Facets = None,
-    facet_values: Annotated[int, typer.Option(metavar="N", min=1, help=described("facet_values"))] = 10,
-    newest_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=described("newest_by"))] = None,
+    facet_values: Annotated[int, option("N", described("facet_values"), min=1)] = 10,
+    newest_by: Annotated[str | None, option("COLUMN", described("newest_by"))] = None,
     engine: Backend = None,
     candidates: Candidates = CANDIDATES,
-    deadline: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help=described("deadline_seconds"), show_default="10")
-    ] = None,
-    bar: Annotated[float | None, typer.Option(metavar="P", min=0, max=1, help=described("bar"))] = None,
+    deadline: Annotated[float | None, option("SECONDS", described("deadline_seconds"), show_default="10")] = None,
+    bar: Annotated[float | None, option("P", described("bar"), min=0, max=1)] = None,
     previews: Previews = False,
     show: Show = False,
     files: Files = False,

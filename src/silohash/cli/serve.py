@@ -13,12 +13,11 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
-import typer
-
 from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_result, print_status, spinner
+from silohash.cli.help import argument, flag, option
 
 if TYPE_CHECKING:
     import socket
@@ -30,22 +29,19 @@ PORT = 8765
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that only this machine can reach."""
 
-LeaderKit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the kit that starts runs.")]
-SiloName = Annotated[str, typer.Argument(metavar="SILO", help="Name of the silo.")]
-Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
+LeaderKit = Annotated[Path, argument("KIT", "Folder of the kit that starts runs.")]
+SiloName = Annotated[str, argument("SILO", "Name of the silo.")]
+Port = Annotated[int, option("N", "Port to listen on; 0 for any that is free.", min=0, max=65535)]
 NewKey = Annotated[
-    bool,
-    typer.Option("--new-key", help="Make the secret key that [bus] names and a request for its certificate, and exit."),
+    bool, flag("Make the secret key that [bus] names and a request for its certificate, and exit.", "--new-key")
 ]
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on: 127.0.0.1, localhost or ::1.")
-    ] = "127.0.0.1",
+    run: Annotated[Path, argument("RUN", "Folder of an indexed run.")],
+    host: Annotated[str, option("ADDRESS", "Address to listen on: 127.0.0.1, localhost or ::1.")] = "127.0.0.1",
     port: Port = PORT,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_: Annotated[bool, flag("Open the page in the browser.", "--open")] = False,
 ) -> None:
     """Open a search page over a finished run, for this machine.
 
@@ -86,11 +82,9 @@ def require_page() -> None:
 
 
 def silo(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="TOML file of the silo, or folder of its training kit.")
-    ],
+    config: Annotated[Path, argument("CONFIG", "TOML file of the silo, or folder of its training kit.")],
     new_key: NewKey = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")] = False,
+    verbose: Annotated[bool, flag("Also log every request that was answered.", "--verbose")] = False,
 ) -> None:
     """Answer the queries of a federation with the index of one silo, until stopped with Ctrl-C.
 
@@ -151,24 +145,21 @@ def _items_server(settings: ItemsSettings) -> Server | None:
 
 
 def hub(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
+    config: Annotated[Path, argument("CONFIG", "TOML file of the hub.")],
     host: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="Address to listen on. Without accounts: 127.0.0.1, localhost or ::1."),
+        str, option("ADDRESS", "Address to listen on. Without accounts: 127.0.0.1, localhost or ::1.")
     ] = LOOPBACK[0],
     port: Port = PORT,
     new_key: NewKey = False,
     write_nats_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the config of the NATS server that connects the members, and exit."),
+        Path | None, option("FILE", "Write the config of the NATS server that connects the members, and exit.")
     ] = None,
     exclude: Annotated[
-        str | None,
-        typer.Option(metavar="SILO", help="Stop asking a silo, and exit. A running hub follows at its next query."),
+        str | None, option("SILO", "Stop asking a silo, and exit. A running hub follows at its next query.")
     ] = None,
-    take_back: Annotated[str | None, typer.Option(metavar="SILO", help="Ask an excluded silo again, and exit.")] = None,
+    take_back: Annotated[str | None, option("SILO", "Ask an excluded silo again, and exit.")] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Also log requests for health, metrics, and the files of the page.")
+        bool, flag("Also log requests for health, metrics, and the files of the page.", "--verbose")
     ] = False,
 ) -> None:
     """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
@@ -228,27 +219,19 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
 
 
 def init(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the files of the federation.")],
+    run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
+    folder: Annotated[Path, argument("FOLDER", "New folder for the files of the federation.")],
     silo_names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--silo",
-            metavar="NAME",
-            help="Name of a silo. Can be repeated. Default: all silos that the run has indexed.",
-        ),
+        option("NAME", "Name of a silo. Can be repeated. Default: all silos that the run has indexed.", "--silo"),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the federation. Default: the name of FOLDER.")
-    ] = None,
-    server: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address of the NATS server for all members.")
-    ] = "tls://127.0.0.1:4222",
+    name: Annotated[str | None, option("NAME", "Name of the federation. Default: the name of FOLDER.")] = None,
+    server: Annotated[str, option("ADDRESS", "Address of the NATS server for all members.")] = "tls://127.0.0.1:4222",
     kits: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the training kits, whose authority and certificates are used. Default: a new authority.",
+        option(
+            "FOLDER",
+            "Folder of the training kits, whose authority and certificates are used. Default: a new authority.",
         ),
     ] = None,
 ) -> None:
@@ -272,7 +255,7 @@ def init(
 
 
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the secret key, which only you can read.")],
+    file: Annotated[Path, argument("FILE", "New file for the secret key, which only you can read.")],
 ) -> None:
     """Make the key with which a member encrypts and signs its messages, and print the public key for the other members.
 
@@ -287,18 +270,12 @@ def key(
 
 
 def sign(
-    authority: Annotated[
-        Path, typer.Argument(metavar="AUTHORITY", help="Folder of the authority, such as museums/authority.")
-    ],
-    request: Annotated[Path, typer.Argument(metavar="REQUEST", help="Request of a member, which --new-key makes.")],
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the silo, hub, or with --server the host of the NATS server.")
-    ],
-    server: Annotated[bool, typer.Option("--server", help="The certificate is that of the NATS server.")] = False,
-    days: Annotated[int, typer.Option(metavar="N", min=1, help="Days for which the certificate is valid.")] = 730,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of the certificate. Default: beside the request.")
-    ] = None,
+    authority: Annotated[Path, argument("AUTHORITY", "Folder of the authority, such as museums/authority.")],
+    request: Annotated[Path, argument("REQUEST", "Request of a member, which --new-key makes.")],
+    name: Annotated[str, argument("NAME", "Name of the silo, hub, or with --server the host of the NATS server.")],
+    server: Annotated[bool, flag("The certificate is that of the NATS server.", "--server")] = False,
+    days: Annotated[int, option("N", "Days for which the certificate is valid.", min=1)] = 730,
+    out: Annotated[Path | None, option("FILE", "File of the certificate. Default: beside the request.")] = None,
 ) -> None:
     """Sign the certificate of a member that made its own key.
 
@@ -316,13 +293,11 @@ def sign(
 
 
 def kits(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the kits.")],
-    silo_names: Annotated[list[str], typer.Option("--silo", metavar="NAME", help="Name of a silo. Can be repeated.")],
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="Name or address under which silos reach the training server.")
-    ] = LOOPBACK[0],
-    port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port of the training server.")] = 8002,
-    days: Annotated[int, typer.Option(metavar="N", min=1, help="Days for which the certificates are valid.")] = 730,
+    folder: Annotated[Path, argument("FOLDER", "New folder for the kits.")],
+    silo_names: Annotated[list[str], option("NAME", "Name of a silo. Can be repeated.", "--silo")],
+    host: Annotated[str, option("NAME", "Name or address under which silos reach the training server.")] = LOOPBACK[0],
+    port: Annotated[int, option("N", "Port of the training server.", min=1, max=65535)] = 8002,
+    days: Annotated[int, option("N", "Days for which the certificates are valid.", min=1)] = 730,
 ) -> None:
     """Write the kits for training with silos on different machines: certificates, and settings that refuse foreign code.
 
@@ -362,10 +337,10 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
 
 
 def leave(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
+    config: Annotated[Path, argument("CONFIG", "TOML file of the hub.")],
     silo: SiloName,
     kit: Annotated[
-        Path | None, typer.Option(metavar="KIT", help="Kit that starts runs, to lock the silo out of training as well.")
+        Path | None, option("KIT", "Kit that starts runs, to lock the silo out of training as well.")
     ] = None,
 ) -> None:
     """Take a silo out of a federation for good: out of the hub's file, the NATS server's config, and training.
@@ -389,7 +364,7 @@ def leave(
     print_result(*(visible(f"  {line}") for line in remains(config, silo)))
 
 
-def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:
+def server(kit: Annotated[Path, argument("KIT", "Folder of the server's training kit.")]) -> None:
     """Run the server of a training federation, until stopped with Ctrl-C.
 
     It sends models to silos and adds up what they send. It does not see data. If its process dies, it is started again.

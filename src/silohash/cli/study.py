@@ -13,7 +13,7 @@ import typer
 from silohash.base.errors import RepeatedValue, UserError, WrongForm, WrongOverride
 from silohash.base.optional import require
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
-from silohash.cli.help import SETTING, AsJson
+from silohash.cli.help import SETTING, AsJson, argument, flag, option
 from silohash.cli.train import SMOKE, seed_numbers
 
 if TYPE_CHECKING:
@@ -24,24 +24,16 @@ if TYPE_CHECKING:
     from silohash.study.jobs import Outcome
 
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar=SETTING, help="Setting of every run, such as local.bits=64. Can be repeated."),
+    list[str] | None, option(SETTING, "Setting of every run, such as local.bits=64. Can be repeated.", "--set")
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="AXIS=CHOICE", help="Do only the runs with this choice, or with one seed as seed=0. Can be repeated."
-    ),
+    option("AXIS=CHOICE", "Do only the runs with this choice, or with one seed as seed=0. Can be repeated."),
 ]
-Smoke = Annotated[
-    bool, typer.Option("--smoke", help="Cut every run to two rounds of one epoch, to check that everything works.")
-]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Set aside runs whose settings have changed, and start them again.")
-]
+Smoke = Annotated[bool, flag("Cut every run to two rounds of one epoch, to check that everything works.", "--smoke")]
+Fresh = Annotated[bool, flag("Set aside runs whose settings have changed, and start them again.", "--fresh")]
 Hours = Annotated[
-    float | None,
-    typer.Option(metavar="HOURS", min=0, help="Stop after this time, such as 1.5. The same command continues later."),
+    float | None, option("HOURS", "Stop after this time, such as 1.5. The same command continues later.", min=0)
 ]
 OUT = "Folder of the study. Default: studies/NAME."
 OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their folders. Default: studies/NAME."
@@ -49,17 +41,15 @@ PROCESSES = "Number of runs at the same time. They share the cores equally."
 
 
 def study(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="TOML files of studies; see docs/how-to/studies.md.")
-    ],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT_OF_STUDIES)] = None,
+    files: Annotated[list[Path], argument("FILE", "TOML files of studies; see docs/how-to/studies.md.")],
+    out: Annotated[Path | None, option("FOLDER", OUT_OF_STUDIES)] = None,
     set_: Set = None,
     only: Only = None,
-    processes: Annotated[int | None, typer.Option(metavar="N", min=1, max=64, help=PROCESSES)] = None,
+    processes: Annotated[int | None, option("N", PROCESSES, min=1, max=64)] = None,
     smoke: Smoke = False,
     fresh: Fresh = False,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="Do not run anything; write tables and plots of the finished runs.")
+        bool, flag("Do not run anything; write tables and plots of the finished runs.", "--tables-only")
     ] = False,
     hours: Hours = None,
     as_json: AsJson = False,
@@ -102,17 +92,14 @@ def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
 
 
 def sweep(
-    recipe: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of a run.")],
+    recipe: Annotated[Path, argument("CONFIG", "TOML file of a run.")],
     over: Annotated[
-        list[str],
-        typer.Option(metavar="SECTION.KEY=VALUES", help="Setting to vary, such as local.bits=16,32. Can be repeated."),
+        list[str], option("SECTION.KEY=VALUES", "Setting to vary, such as local.bits=16,32. Can be repeated.")
     ],
-    seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2. Every value is run with each.")
-    ] = "0",
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT)] = None,
+    seeds: Annotated[str, option("SEEDS", "Seeds, such as 0,1,2. Every value is run with each.")] = "0",
+    out: Annotated[Path | None, option("FOLDER", OUT)] = None,
     set_: Set = None,
-    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help=PROCESSES)] = 1,
+    processes: Annotated[int, option("N", PROCESSES, min=1, max=64)] = 1,
     smoke: Smoke = False,
     fresh: Fresh = False,
     hours: Hours = None,

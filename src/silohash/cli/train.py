@@ -7,13 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from silohash.base.errors import AlreadyExists, ConflictingOptions, LabelsNeeded, NotSupported, RepeatedValue, WrongForm
 from silohash.base.optional import require
 from silohash.base.types import TASKS
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import AsJson, Settings
+from silohash.cli.help import AsJson, Settings, argument, flag, option
 
 if TYPE_CHECKING:
     from silohash.measure.evaluation import Figures
@@ -21,55 +19,45 @@ if TYPE_CHECKING:
     from silohash.run.events import Observer
     from silohash.run.folder import Run
 
-Index = Annotated[bool, typer.Option("--index/--no-index", help="Build the indexes of the silos, which searches need.")]
+Index = Annotated[bool, flag("Build the indexes of the silos, which searches need.", "--index/--no-index")]
 On = Annotated[
-    Path | None,
-    typer.Option("--on", metavar="KIT", help="Train with silos on other machines: folder of the kit that starts runs."),
+    Path | None, option("KIT", "Train with silos on other machines: folder of the kit that starts runs.", "--on")
 ]
 SiloNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--silo", metavar="NAME", help="With --on, a silo to train with. Can be repeated. Default: all connected ones."
-    ),
+    option("NAME", "With --on, a silo to train with. Can be repeated. Default: all connected ones.", "--silo"),
 ]
-Deadline = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=1.0, help="With --on, time limit for the silos in each round.")
-]
+Deadline = Annotated[float | None, option("SECONDS", "With --on, time limit for the silos in each round.", min=1.0)]
 Quorum = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="With --on, number of silos that must be there at the start and in each round. Default: all at the start, "
+    option(
+        "N",
+        "With --on, number of silos that must be there at the start and in each round. Default: all at the start, "
         "then 1.",
+        min=1,
     ),
 ]
 
-Curves = Annotated[bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")]
+Curves = Annotated[bool, flag("Also write the curves to RUN/tensorboard.", "--tensorboard")]
 
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 
 def new(
-    file: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config file to write.")],
+    file: Annotated[Path, argument("CONFIG", "Config file to write.")],
     local: Annotated[
         str,
-        typer.Option(
-            metavar="METHOD",
-            help="Local method; see silohash list local. Default: centerap, or ucch if the archive has no labels.",
+        option(
+            "METHOD", "Local method; see silohash list local. Default: centerap, or ucch if the archive has no labels."
         ),
     ] = "",
-    federated: Annotated[
-        str, typer.Option(metavar="METHOD", help="Federated method; see silohash list federated.")
-    ] = "fedavg",
-    data: Annotated[
-        str, typer.Option(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")
-    ] = "glyphs",
+    federated: Annotated[str, option("METHOD", "Federated method; see silohash list federated.")] = "fedavg",
+    data: Annotated[str, option("ARCHIVE", "Name of an archive, or path of your own folder.")] = "glyphs",
     backbone: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Published network for photographs: clip, siglip2, dinov2+minilm, … (a wrong name lists all), or a folder.",
+        option(
+            "NAME",
+            "Published network for photographs: clip, siglip2, dinov2+minilm, … (a wrong name lists all), or a folder.",
         ),
     ] = "",
 ) -> None:
@@ -92,17 +80,11 @@ def new(
 
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config of the run, a TOML file.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. Default: runs/NAME, after the config.")
-    ] = None,
+    config: Annotated[Path, argument("CONFIG", "Config of the run, a TOML file.")],
+    out: Annotated[Path | None, option("FOLDER", "Folder of the run. Default: runs/NAME, after the config.")] = None,
     set_: Settings = None,
-    seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N.")
-    ] = "",
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="Train only two rounds of one epoch, as a quick test.")
-    ] = False,
+    seeds: Annotated[str, option("SEEDS", "Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N.")] = "",
+    smoke: Annotated[bool, flag("Train only two rounds of one epoch, as a quick test.", "--smoke")] = False,
     tensorboard: Curves = False,
     index: Index = True,
     as_json: AsJson = False,
@@ -140,7 +122,7 @@ def train(
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an interrupted run.")],
+    run: Annotated[Path, argument("RUN", "Folder of an interrupted run.")],
     tensorboard: Curves = False,
     index: Index = True,
     as_json: AsJson = False,
@@ -164,11 +146,9 @@ def resume(
 
 
 def retrain(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the new run.")],
-    without: Annotated[
-        list[str] | None, typer.Option(metavar="SILO", help="Silo to leave out. Can be repeated.")
-    ] = None,
+    run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
+    out: Annotated[Path, option("FOLDER", "Folder of the new run.")],
+    without: Annotated[list[str] | None, option("SILO", "Silo to leave out. Can be repeated.")] = None,
     set_: Settings = None,
     index: Index = True,
     on: On = None,
@@ -203,33 +183,25 @@ def retrain(
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
     measure: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MEASURE", help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."
-        ),
+        option("MEASURE", "Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."),
     ] = None,
     evaluation: Annotated[
-        list[str] | None,
-        typer.Option(metavar="EVALUATION", help="GG, GL, PL, PG or XS, in place of the config's. Can be repeated."),
+        list[str] | None, option("EVALUATION", "GG, GL, PL, PG or XS, in place of the config's. Can be repeated.")
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TASK", help=f"{', '.join(TASKS[:-1])} or {TASKS[-1]}, in place of the config's. Can be repeated."
-        ),
+        option("TASK", f"{', '.join(TASKS[:-1])} or {TASKS[-1]}, in place of the config's. Can be repeated."),
     ] = None,
     ignore_label: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
+        list[str] | None, option("LABEL", "Label that does not make items relevant to each other. Can be repeated.")
     ] = None,
     with_: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--with",
-            metavar="RUN",
-            help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
+        option(
+            "RUN", "Further run whose scores of pairs are averaged with those of the run. Can be repeated.", "--with"
         ),
     ] = None,
     as_json: AsJson = False,
@@ -277,16 +249,11 @@ def _print_figures(figures: Figures, *, as_json: bool) -> None:
 
 
 def report(
-    run: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Folders of trained runs. Several runs are compared.")
-    ],
+    run: Annotated[list[Path], argument("RUN", "Folders of trained runs. Several runs are compared.")],
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File to write. Default: report.html in the folder of the first run."),
+        Path | None, option("FILE", "File to write. Default: report.html in the folder of the first run.")
     ] = None,
-    examples: Annotated[
-        bool, typer.Option(help="Show example searches, which contain texts and pictures of the silos.")
-    ] = True,
+    examples: Annotated[bool, flag("Show example searches, which contain texts and pictures of the silos.")] = True,
 ) -> None:
     """Write the report of one or several runs as a single HTML file.
 

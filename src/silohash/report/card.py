@@ -19,6 +19,7 @@ from silohash.data.partitions.base import LACKING
 from silohash.features.base import SETS, Featurizer
 from silohash.measure.measurable import unmeasured
 from silohash.report.gather import MethodRun, facts, method_run, warnings
+from silohash.report.headline import headline
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
 from silohash.run.events import epsilon_words
@@ -65,6 +66,7 @@ def card_text(run: Run) -> str:
         needs_label_at_query=measured.needs_label_at_query,
         data=data_facts(run, known),
         cards=measured.cards,
+        headline="" if measured.needs_label_at_query else headline(measured.rows).sentence,
         figures=Markup(markdown(measured.rows, percent=True)) if measured.rows else "",  # noqa: S704  a table
         unseen=Markup(markdown(measured.unseen, percent=True)) if measured.unseen else "",  # noqa: S704  a table
         unmeasured=unmeasured(run.archive),

@@ -1,7 +1,7 @@
 """The headline of a report: one sentence about the figures, what it rests on, and the bars drawn below it.
 
 The sentence gives the mean over the search directions, rounded to whole percent. The bars give every direction with its
-95 % interval, so the sentence never says more than the chart.
+95 % interval, so the sentence never says more than the chart. Before it stands which runs are not better than random codes.
 """
 
 import math
@@ -31,6 +31,8 @@ OF_PAIRS = "R@10[by=pairs]"
 
 MOST_NAMED = 3
 """Up to this number of runs, the sentence names each."""
+
+NOT_BETTER, WORSE = "not better than random codes", "worse than random codes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +95,9 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
         return Headline(sentence=sentence)
     measure = _measure(standings)
     return Headline(
-        sentence=_sentence(standings),
+        sentence=_with_verdicts(_sentence(standings), standings),
         explanation=explanation(measure, standings),
-        notes=tuple(filter(None, (*_certainty(standings), _other_model(usable, standings)))),
+        notes=tuple(filter(None, (*_weak(standings), *_certainty(standings), _other_model(usable, standings)))),
         groups=tuple(
             BarGroup(title=TASK_WORDS[task], bars=tuple(_bars(usable, standings, task))) for task in standings[0].rows
         ),
@@ -241,6 +243,40 @@ def explanation(measure: str, standings: Sequence[Standing]) -> str:
     over = " The sentence gives the mean over both search directions." if len(standings[0].rows) == 2 else ""
     random = f" Random codes reach {_percent(_chance(standings), standings)}." if _shows_chance(standings) else ""
     return f"{meaning}; 100 % is perfect.{random if len(standings) > 1 else ''}{over}"
+
+
+def _verdict(rows: Iterable[ResultRow], standings: Sequence[Standing]) -> str:
+    """Return whether rows are no better than random codes in all directions, or worse in all; otherwise an empty string.
+
+    A row without an interval or a known level of random codes says nothing. One in which all queries have the same value
+    shows no spread, and is not called worse.
+    """
+    listed = list(rows)
+    if not _shows_chance(standings) or not all(row.low <= row.prior and math.isfinite(row.high) for row in listed):
+        return ""
+    return WORSE if all(row.low < row.high < row.prior for row in listed) else NOT_BETTER
+
+
+def _with_verdicts(sentence: str, standings: Sequence[Standing]) -> str:
+    """Return a sentence, preceded by the runs that are not better than random codes or worse."""
+    verdicts = {each.run: _verdict(each.rows.values(), standings) for each in standings}
+    if len(standings) == 1 and verdicts[standings[0].run]:
+        return f"{verdicts[standings[0].run].capitalize()}: {sentence[0].lower()}{sentence[1:]}"
+    for verdict in (NOT_BETTER, WORSE):
+        if named := [_label(each, standings) for each in standings if verdicts[each.run] == verdict]:
+            words = _list_of([name.lower() if name in ROLE_WORDS.values() else name for name in named])
+            sentence = f"{verdict.capitalize()}: {words}. {sentence}"
+    return sentence
+
+
+def _weak(standings: Sequence[Standing]) -> Iterator[str]:
+    """Yield the directions in which a run is not better than random codes, or worse, if it is not so in all."""
+    for each in standings:
+        found = {task: _verdict([row], standings) for task, row in each.rows.items()}
+        if not _verdict(each.rows.values(), standings):
+            for task in filter(found.get, found):
+                where = f"{TASK_WORDS[task][0].lower()}{TASK_WORDS[task][1:]}"
+                yield f"{_label(each, standings)} is {found[task]} where {where}."
 
 
 def _certainty(standings: Sequence[Standing]) -> list[str]:

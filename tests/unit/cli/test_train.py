@@ -79,6 +79,21 @@ def test_new_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole_run
+@pytest.mark.parametrize(("rate", "start"), [(1e-12, "Not better than random codes: training"), (0.02, "Training")])
+def test_a_run_that_learned_nothing_says_so_in_terminal_report_and_card(
+    folder: Path, config: Path, rate: float, start: str
+) -> None:
+    out = folder / f"rate {rate}"
+    values = [f"train.learning_rate={rate}", "federated.rounds=6", "federated.local_epochs=4"]
+    said = silohash("train", config, "--out", out, *(word for value in values for word in ("--set", value)))
+    assert said.code == 0, said.err
+    sentence = f"{start} together with fedavg finds relevant items with "
+    assert said.out.startswith(sentence)
+    assert f"\n{sentence}" in Run(out).card_path.read_text(encoding="utf-8")
+    assert f"<h1>{sentence}" in Run(out).report_path.read_text(encoding="utf-8")
+
+
+@pytest.mark.whole_run
 def test_training_prints_figures_and_equals_itself(folder: Path, config: Path) -> None:
     first, again = folder / "out", folder / "again"
     for out in (first, again):

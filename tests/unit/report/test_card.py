@@ -10,6 +10,7 @@ import pytest
 from silohash.base.errors import MissingFile
 from silohash.report.card import card_text, input_words
 from silohash.report.finish import finish_run
+from silohash.report.headline import headline
 from silohash.report.tables import number, read_results
 from silohash.run.folder import Run
 from tests import runs
@@ -48,6 +49,7 @@ def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
             f"| {row.evaluation} | {row.task} | {row.bits} | {row.measure} | {number(row.value, percent=True)} |"
             in good
         )
+    assert good.strip().startswith(headline(read_results(run.results_path)).sentence)
     assert "120 items" in good
     assert f"round {run.model.round + 1} of 2" in good
 

@@ -261,3 +261,54 @@ def test_measures_by_labels_lead_and_ranks_are_left_to_the_table():
     assert headline([*precise, *rows_of("a", "fedavg", "XS", 0.4, 0.4, measure="mAP@50")]).measure == "mAP@50"
     assert headline([row for row in rows if row.measure.startswith("MedR")]).sentence == "All figures are ranks."
     assert headline([row for row in rows if row.measure.startswith("R@1[")]).measure == "R@1[by=pairs]"
+
+
+@pytest.mark.parametrize(
+    ("i2t", "t2i", "start", "notes"),
+    [
+        (0.255, 0.25, "Not better than random codes: training together with fedavg finds relevant items with 25 %", ()),
+        (0.255, 0.20, "Not better than random codes: training together", ()),
+        (0.20, 0.23, "Worse than random codes: training together with fedavg finds", ()),
+        (0.255, 0.30, "Training together", ("not better than random codes where a picture finds texts.",)),
+        (0.30, 0.20, "Training together", ("worse than random codes where a text finds pictures.",)),
+        (0.27, 0.27, "Training together", ()),
+    ],
+)
+def test_a_run_whose_intervals_do_not_exceed_random_codes_says_so_first(i2t, t2i, start, notes):
+    found = headline(rows_of("a", "fedavg", "GG", i2t, t2i))
+    assert found.sentence.startswith(start)
+    assert found.sentence.endswith("random codes reach 25 %.")
+    assert found.notes == tuple(f"Training together is {note}" for note in notes)
+
+
+@pytest.mark.parametrize("changed", [{"low": NAN, "high": NAN}, {"low": NAN}, {"high": NAN}, {"prior": NAN}])
+def test_without_an_interval_nothing_is_said_about_random_codes(changed):
+    rows = [row(task="i2t", value=0.1, low=0.05, high=0.2), row(task="t2i", **{"value": 0.1, "low": 0, **changed})]
+    found = headline(rows)
+    assert found.sentence.startswith("Training together")
+    assert found.notes == ("Training together is not better than random codes where a picture finds texts.",)
+    assert headline([row(value=0.1, **changed)]).notes == ()
+
+
+def test_queries_that_all_fail_do_not_show_that_codes_are_worse():
+    few = {"measure": "R@10[by=pairs]", "value": 0.0, "prior": 0.02}
+    assert headline([row(low=0.0, high=0.0, **few)]).sentence.startswith("Not better than random codes: ")
+    assert headline([row(low=0.0, high=0.01, **few)]).sentence.startswith("Worse than random codes: ")
+
+
+def test_measures_whose_random_level_is_unknown_are_not_compared_with_it():
+    assert headline([row(measure="P@5", value=0.1, low=0.05, high=0.2)]).sentence.startswith("Training together with")
+
+
+def test_of_several_runs_those_not_better_than_random_codes_are_named():
+    weak, bad = rows_of("weak", "local", "XS", 0.25, 0.25), rows_of("bad", "centralized", "GG", 0.1, 0.1)
+    assert headline([*TOGETHER, *weak, *bad]).sentence.startswith(
+        "Worse than random codes: all data pooled. Not better than random codes: each silo alone. Training together finds"
+    )
+    also = rows_of("Also", "fedprox", "XS", 0.25, 0.25)
+    assert headline([*rows_of("One", "fedavg", "XS", 0.25, 0.255), *also]).sentence.startswith(
+        "Not better than random codes: One and Also. One finds relevant items with 25.2 %"
+    )
+    assert headline([*TOGETHER, *rows_of("a", "fedprox", "XS", 0.25, 0.5)]).notes == (
+        "a is not better than random codes where a picture finds texts.",
+    )

@@ -129,7 +129,9 @@ class PackedSet:
         """
         path = self.folder() / name
         if not path.exists():
-            remedy = f"Restore it, build {self.name} (silohash data build), or set SILOHASH_DATA to the folder that holds it."
+            remedy = (
+                f"Restore it, build {self.name} (silohash data build), or set SILOHASH_DATA to the folder above it."
+            )
             if name.startswith("features/"):
                 remedy += " No builder makes features of networks: choose other values of the options image and text."
             raise MissingFile(f"{path} is missing, and {self.name} needs it. {remedy}")
