@@ -221,7 +221,7 @@ class PackedSet:
 
 
 def data_root() -> Path:
-    """Return the folder of packed data sets: ``SILOHASH_DATA``, or ``../shared/data`` beside the current folder.
+    """Return the folder of packed data sets: ``SILOHASH_DATA``, else ``../shared/data`` or ``data``.
 
     Raises:
         UserError: If there is none.
@@ -229,11 +229,11 @@ def data_root() -> Path:
     named = os.environ.get("SILOHASH_DATA")
     if named and not Path(named).is_dir():
         raise WrongKindOfPath(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
-    beside = (start.parent / "shared" / "data" for start in (Path.cwd(), Path(__file__).resolve().parents[4]))
-    found = Path(named) if named else next(filter(Path.is_dir, beside), None)
+    beside = [start.parent / "shared" / "data" for start in (Path.cwd(), Path(__file__).resolve().parents[4])]
+    found = Path(named) if named else next(filter(Path.is_dir, (*beside, Path("data"))), None)
     if found is None:
         raise MissingFile(
-            "The packed data sets were not found: there is no folder ../shared/data. "
+            "The packed data sets were not found: there is no folder ../shared/data or data. "
             "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
         )
     return found

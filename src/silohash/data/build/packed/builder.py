@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image
 
 from silohash.base.analysis import COMMON_WORDS
-from silohash.base.errors import MissingContent, NoEffect, SettingNeeded
+from silohash.base.errors import DamagedFile, MissingContent, NoEffect, SettingNeeded
 from silohash.base.files import check_own_folder, folder_beside, read_json, read_toml, write_json
-from silohash.base.forms import REINSTALL
+from silohash.base.forms import REINSTALL, detail
 from silohash.base.names import listed
 from silohash.data.build.packed import sets
 from silohash.data.build.packed.sets import Content, Facts
@@ -58,8 +58,8 @@ def build_packed(
     files = Source(source)
     try:
         content = read(files, tables)
-    except KeyError as error:
-        raise MissingContent(f"A file in {source} lacks {error}. {DOWNLOAD_AGAIN}") from error
+    except (LookupError, ValueError) as error:
+        raise DamagedFile(f"A file in {source} has another form ({detail(error)}). {DOWNLOAD_AGAIN}") from error
     if files.lacking:
         count, first = f"{len(files.lacking):,}", listed(files.lacking)
         raise MissingContent(f"{source} lacks {count} rows: {first}. Nothing was written. {DOWNLOAD_AGAIN}")
@@ -122,10 +122,7 @@ def _encoded(path: Path, size: tuple[int, int], plan: Mapping[str, Any]) -> byte
     """Return the content of a picture's file, scaled."""
     picture, stream = read_picture(path, 2 * min(size)), io.BytesIO()
     scaled = picture.resize(size, Image.Resampling.LANCZOS)
-    if "colors" in plan:
-        scaled.quantize(plan["colors"]).save(stream, "PNG", optimize=True)
-    else:
-        scaled.save(stream, "JPEG", quality=plan["quality"])
+    (scaled.quantize(plan["colors"]) if "colors" in plan else scaled).save(stream, **plan["save"])
     return stream.getvalue()
 
 

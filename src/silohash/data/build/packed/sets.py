@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from silohash.base.forms import of_json, reading
 from silohash.data.benchmarks.layouts.reading import read_lines
-from silohash.data.benchmarks.wikipedia import read_list
 from silohash.data.build.packed import sources
-from silohash.data.build.packed.sources import Row, Source, one_line
+from silohash.data.build.packed.sources import Row, Source
 from silohash.data.formats.matlab import open_mat
 
 Facts: TypeAlias = dict[str, list[Row]]
@@ -24,21 +22,13 @@ SCENE_STEP, BLUE = 150, "#0099ff"
 """Distance between the left edges of the boxes of a scene, in pixels, and what its source calls blue."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Content:
-    """What a data set consists of, before its pictures are scaled and its words counted.
-
-    Attributes:
-        tables: Rows of each table, by the name of its file.
-        photos: Pictures, and rows with the ``width`` and ``height`` of the stored ones and the ``file`` of separate ones.
-        texts: Texts whose words are counted, and whether each decides which words are counted.
-        arrays: Arrays of numbers, by the name of their file.
-    """
+class Content(NamedTuple):
+    """Tables by file, pictures with rows of stored size and file, texts with whether they decide the vocabulary, and arrays."""
 
     tables: Facts
     photos: Sequence[tuple[Path, Row]] = ()
     texts: Sequence[tuple[str, bool]] = ()
-    arrays: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    arrays: Mapping[str, Mapping[str, np.ndarray]] = {}
 
 
 def _coco_photos(source: Source) -> tuple[dict[int, Path], list[tuple[int, str]]]:
@@ -48,7 +38,7 @@ def _coco_photos(source: Source) -> tuple[dict[int, Path], list[tuple[int, str]]
         for image in content["images"]:
             photos.setdefault(image["id"], source.folder / part / image["file_name"])
     captions = (one for content in parts.values() for one in content["annotations"])
-    return photos, [(one["image_id"], one_line(one["caption"])) for one in captions]
+    return photos, [(one["image_id"], " ".join(one["caption"].split())) for one in captions]
 
 
 def coco18(source: Source, facts: Facts) -> Content:
@@ -93,10 +83,10 @@ def flickr8k(source: Source, facts: Facts) -> Content:
     folder = source.find("Images", "Flicker8k_Dataset")
     path = source.find("captions.txt", "Flickr8k.token.txt")
     if path.name == "captions.txt":
-        texts = [(row["image"], one_line(row["caption"])) for row in sources.read_table(path)]
+        texts = [(row["image"], " ".join(row["caption"].split())) for row in sources.read_table(path)]
     else:
         cells = (line.partition("\t") for line in read_lines(path))
-        texts = [(name.partition("#")[0], one_line(text)) for name, _, text in cells]
+        texts = [(name.partition("#")[0], " ".join(text.split())) for name, _, text in cells]
     source.fill(captions, "file", "caption", texts)
     train = {row["file"] for row in images if row["split"] == "train"}
     photos = source.files(folder / row["file"] for row in images)
@@ -118,13 +108,13 @@ def wiki_sift_lda(source: Source, facts: Facts) -> Content:
     classes: list[Row] = [{"label": label, "name": name} for label, name in enumerate(names)]
     arrays: dict[str, np.ndarray] = {}
     for part in ("train", "test"):
-        pairs = read_list(source.find(f"{part}set_txt_img_cat.list"), len(names))
+        pairs = [line.split() for line in read_lines(source.find(f"{part}set_txt_img_cat.list"))]
         for modality in ("image", "text"):
             found = features.variable(f"{modality[0].upper()}_{part[:2]}").array(len(pairs))
             arrays[f"{modality}_{part}"] = found.astype(np.float32)
-        arrays[f"label_{part}"] = labels = np.array([category - 1 for _, _, category in pairs], np.int64)
+        arrays[f"label_{part}"] = labels = np.array([int(category) - 1 for _, _, category in pairs], np.int64)
         for row, (text, image, category) in enumerate(pairs):
-            items.append({"split": part, "row": row, "text_id": text, "image_id": image, "label": category - 1})
+            items.append({"split": part, "row": row, "text_id": text, "image_id": image, "label": int(category) - 1})
         for one, count in zip(classes, np.bincount(labels, minlength=len(names)), strict=True):
             one[part] = count
     return Content(tables={**facts, "items.csv": items, "classes.csv": classes}, arrays={"wiki.npz": arrays})
@@ -156,7 +146,7 @@ def nlvr_graphs(source: Source, facts: Facts) -> Content:
     with reading(path, remedy=sources.DOWNLOAD_AGAIN):
         lines = [of_json(line, dict[str, Any]) for line in path.read_bytes().splitlines() if line.strip()]
     known = {one["identifier"]: one for one in lines}
-    source.fill(rows, "id", "sentence", ((key, one_line(one["sentence"])) for key, one in known.items()))
+    source.fill(rows, "id", "sentence", ((key, " ".join(one["sentence"].split())) for key, one in known.items()))
     there = {picture.name: picture for picture in folder.glob("*/*.png")}
     photos = source.files(there.get(name, folder / name) for row in rows if (name := f"dev-{row['id']}-0.png"))
     scenes = [_scene(known[row["id"]], row["sentence"]) for row in rows if row["id"] in known]

@@ -113,8 +113,3 @@ def read_table(path: Path) -> list[Row]:
         names = next(table)
         last = len(names) - 1
         return [dict(zip(names, [*line[:last], ",".join(line[last:])], strict=True)) for line in table if line]
-
-
-def one_line(text: str) -> str:
-    """Return a text with single spaces."""
-    return " ".join(text.split())
