@@ -58,8 +58,8 @@ class Command(TyperCommand):
 
         A second setting behind one ``--set`` and an argument that begins with a dash are errors that say how to give them.
         """
-        for option, first, second in zip(args, args[1:], args[2:], strict=False):
-            if option == "--set" and SETTING_GIVEN.match(second):
+        for word, first, second in zip(args, args[1:], args[2:], strict=False):
+            if word == "--set" and SETTING_GIVEN.match(second):
                 ctx.fail(f"Repeat --set before each setting: --set {first} --set {second}")
         given = list(args)
         try:
@@ -137,11 +137,11 @@ def _with_range_in_words(text: str) -> str:
 def _taken_for_option(error: Any, args: list[str]) -> str:  # noqa: ANN401  as above
     """Return the argument that was probably not meant as an option, or an empty string."""
     if type(error).__name__ == "NoSuchOption":
-        option: str = error.option_name
-        return next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
+        name: str = error.option_name
+        return next((arg for arg in args if arg.startswith("-") and name.lstrip("-") in arg), name)
     options = error.param.opts if hasattr(error, "param") and error.param is not None else ()
     return next((arg for arg in args if arg[:2] in options and " " in arg), "")
 
 
-def _name(argument: TyperArgument) -> str:
-    return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs != 1 else ''}"
+def _name(declared: TyperArgument) -> str:
+    return f"{declared.metavar or str(declared.name).upper()}{'...' if declared.nargs != 1 else ''}"

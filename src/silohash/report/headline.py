@@ -1,7 +1,7 @@
 """The headline of a report: one sentence about the figures, what it rests on, and the bars drawn below it.
 
 The sentence gives the mean over the search directions, rounded to whole percent. The bars give every direction with its
-95 % interval, so the sentence never says more than the chart. Before it stands which runs are not better than random codes.
+95 % interval, so the sentence never says more than the chart. Runs that are not better than random codes are named first.
 """
 
 import math
