@@ -7,13 +7,13 @@ BUILDERS = Registry(
     group="silohash.build",
     table={
         "icons": "silohash.data.build.icons.builder:build_icons",
-        "coco18": "silohash.data.build.packed.builder:BUILD_COCO18",
-        "fashion": "silohash.data.build.packed.builder:BUILD_FASHION",
-        "flickr8k-1k": "silohash.data.build.packed.builder:BUILD_FLICKR8K_1K",
-        "clothing10": "silohash.data.build.packed.builder:BUILD_CLOTHING10",
-        "wiki-sift-lda": "silohash.data.build.packed.builder:BUILD_WIKI_SIFT_LDA",
-        "coco-mini": "silohash.data.build.packed.builder:BUILD_COCO_MINI",
-        "nlvr-graphs": "silohash.data.build.packed.builder:BUILD_NLVR_GRAPHS",
+        "coco18": "silohash.data.build.packed.builder:COCO18",
+        "fashion": "silohash.data.build.packed.builder:FASHION",
+        "flickr8k-1k": "silohash.data.build.packed.builder:FLICKR8K_1K",
+        "clothing10": "silohash.data.build.packed.builder:CLOTHING10",
+        "wiki-sift-lda": "silohash.data.build.packed.builder:WIKI_SIFT_LDA",
+        "coco-mini": "silohash.data.build.packed.builder:COCO_MINI",
+        "nlvr-graphs": "silohash.data.build.packed.builder:NLVR_GRAPHS",
     },
 )
 """The named builders. What a name leads to is called with the options of ``silohash data build``."""

@@ -129,12 +129,11 @@ class PackedSet:
         """
         path = self.folder() / name
         if not path.exists():
-            remedy = (
-                f"Restore it, build {self.name} (silohash data build), or set SILOHASH_DATA to the folder above it."
+            remedy = f"Restore it, or set SILOHASH_DATA to the folder that holds {self.name}."
+            built = (
+                "silohash data build makes most sets, but no features of networks (image = mobilenet, text = minilm)."
             )
-            if name.startswith("features/"):
-                remedy += " No builder makes features of networks: choose other values of the options image and text."
-            raise MissingFile(f"{path} is missing, and {self.name} needs it. {remedy}")
+            raise MissingFile(f"{path} is missing, and {self.name} needs it. {remedy} {built}")
         return path
 
     def table(self, name: str) -> list[Row]:
@@ -274,10 +273,8 @@ def scene_regions(scenes: Sequence[Sequence[Mapping[str, Any]]]) -> Regions:
     boxes = np.zeros((len(scenes), most, 4), np.float32)
     for row, objects in enumerate(scenes):
         for place, thing in enumerate(objects):
-            of_kinds = [np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()]
-            features[row, place] = np.concatenate(of_kinds)
-            left, top, width, height = thing["bbox"]
-            boxes[row, place] = left, top, left + width, top + height
+            features[row, place] = np.hstack([np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()])
+            boxes[row, place] = np.add(thing["bbox"], [0, 0, *thing["bbox"][:2]])
     return Regions(features, relative_boxes(boxes, np.tile(np.array(SCENE), (len(scenes), 1))), np.arange(len(scenes)))
 
 
