@@ -23,19 +23,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base import files
 from silohash.base.cache import private_cache
 from silohash.base.errors import UserError
-from silohash.base.files import (
-    digest_arrays,
-    digest_file,
-    folder_beside,
-    open_private,
-    read_arrays,
-    read_json,
-    read_npy,
-    write_arrays,
-    write_json,
-)
 from silohash.base.locks import locked
 from silohash.base.types import Notify
 from silohash.base.visible import visible
@@ -117,7 +107,7 @@ class PixelCache:
             self.notify(f"The decoded pictures in {path} are damaged and will be decoded again.")
         elif shape[0] >= LONG_TASK_PICTURES:
             self.notify(f"Decoding {shape[0]:,} pictures; the result is kept for later runs ...")
-        with folder_beside(path, private=True) as beside:
+        with files.folder_beside(path, private=True) as beside:
             _write(beside, shape, draw)
         return _open(path, shape)
 
@@ -125,17 +115,17 @@ class PixelCache:
 def _write(folder: Path, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]) -> None:
     # The file is written as a stream: on a full disk, a memory-mapped file would kill the process without an error.
     readable = np.zeros(shape[0], np.bool_)
-    with open(folder / "pixels.npy", "wb", opener=open_private) as stream:
+    with open(folder / "pixels.npy", "wb", opener=files.open_private) as stream:
         np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for row in range(shape[0]):
             content = bytes(math.prod(shape[1:]))
             with suppress(UserError):
                 content, readable[row] = draw(row).tobytes(), True
             stream.write(content)
-    with open(folder / "readable.npy", "wb", opener=open_private) as stream:
+    with open(folder / "readable.npy", "wb", opener=files.open_private) as stream:
         np.save(stream, readable)
-    digests = {name: digest_file(folder / name) for name in ("pixels.npy", "readable.npy")}
-    write_json(folder / "about.json", {"schema": SCHEMA, "digests": digests}, private=True)
+    digests = {name: files.digest_file(folder / name) for name in ("pixels.npy", "readable.npy")}
+    files.write_json(folder / "about.json", {"schema": SCHEMA, "digests": digests}, private=True)
 
 
 @dataclass(frozen=True)
@@ -148,10 +138,10 @@ def _open(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | Non
         stat = (path / "pixels.npy").stat()
         version = (path, stat.st_mtime_ns, stat.st_size)
         if version not in _checked:
-            about = read_json(path / "about.json", _Entry)
-            if any(digest_file(path / name) != digest for name, digest in about.digests.items()):
+            about = files.read_json(path / "about.json", _Entry)
+            if any(files.digest_file(path / name) != digest for name, digest in about.digests.items()):
                 return None
-            pixels, readable = read_npy(path / "pixels.npy", mapped=True), read_npy(path / "readable.npy")
+            pixels, readable = files.read_npy(path / "pixels.npy", mapped=True), files.read_npy(path / "readable.npy")
             if pixels.shape != shape or readable.shape != shape[:1]:
                 return None
             _checked[version] = DecodedPictures(pixels, readable)
@@ -227,7 +217,7 @@ class NetworkVectors:
                     found[position] = self._pending[digest] if digest in self._pending else self._unwritten[digest]
         for block, places in by_block.items():
             positions, rows = np.array(places).T
-            found[positions] = read_arrays(block)[0]["vectors"][rows]
+            found[positions] = files.read_arrays(block)[0]["vectors"][rows]
         return found
 
     def _write(self, count: int) -> None:
@@ -236,9 +226,9 @@ class NetworkVectors:
         if self._writable:
             digest_bytes = np.array([list(bytes.fromhex(digest)) for digest in digests], np.uint8)
             arrays = {"digests": digest_bytes, "vectors": vectors}
-            path = self.folder / f"{digest_arrays(arrays)}{SUFFIX}"
+            path = self.folder / f"{files.digest_arrays(arrays)}{SUFFIX}"
             try:
-                write_arrays(path, arrays, private=True)
+                files.write_arrays(path, arrays, private=True)
             except (OSError, UserError) as error:
                 self._writable = False
                 self.notify(f"Continuing without a cache of vectors: {error}")
@@ -263,8 +253,8 @@ class NetworkVectors:
 
     def _digests_of_intact(self, block: Path) -> list[str] | None:
         try:
-            arrays, _ = read_arrays(block)
-            if digest_arrays(arrays) == block.stem and arrays["vectors"].shape[1:] == (self.width,):
+            arrays, _ = files.read_arrays(block)
+            if files.digest_arrays(arrays) == block.stem and arrays["vectors"].shape[1:] == (self.width,):
                 return [bytes(row).hex() for row in arrays["digests"]]
         except (OSError, UserError, KeyError):
             pass

@@ -15,16 +15,7 @@ import numpy.typing as npt
 from silohash.base.errors import ArchiveUnsuitable, ConflictingOptions, NotFinite, QueryUnsuitable, RevealsItems
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column, is_features
-from silohash.features.base import (
-    MOMENTS,
-    Value,
-    blocks,
-    check_switches,
-    known,
-    lacking,
-    mean_and_deviation,
-    stored_sums,
-)
+from silohash.features import base
 
 BLOCK_ROWS = 1_024
 BLOCK_ITEMS = 256
@@ -71,8 +62,8 @@ class GivenFeatures:
             UserError: If the column does not hold vectors, or if an option is invalid or does not go with another.
         """
         if not isinstance(column, np.ndarray) or not is_features(column):
-            raise lacking(kind, modality, "feature vectors")
-        check_switches(options, "standardize", "equal_lengths")
+            raise base.lacking(kind, modality, "feature vectors")
+        base.check_switches(options, "standardize", "equal_lengths")
         standardize, equal_lengths = options["standardize"], options["equal_lengths"]
         whiten = is_whitened(modality, options)
         if whiten and not standardize:
@@ -104,7 +95,7 @@ class GivenFeatures:
         count, total, squares = (np.zeros(self.width) for _ in range(3))
         number, row_sum = 0, np.zeros(self.width)
         products = np.zeros((self.width, self.width)) if self.whiten else None
-        for _, block in blocks(rows, BLOCK_ROWS):
+        for _, block in base.blocks(rows, BLOCK_ROWS):
             values = vectors[block].astype(np.float64)
             there = np.isfinite(values)
             values = np.where(there, values, 0.0)
@@ -122,7 +113,7 @@ class GivenFeatures:
 
     def added(self, parts: Iterable[npt.NDArray[np.float32]]) -> Arrays:
         """Return the `MOMENTS` over all vectors ``(n, width)`` of several parts."""
-        totals = {name: np.zeros(self.width) for name in MOMENTS}
+        totals = {name: np.zeros(self.width) for name in base.MOMENTS}
         for part in parts:
             for name, array in self.statistics(part, np.arange(len(part))).items():
                 totals[name] += array
@@ -130,7 +121,7 @@ class GivenFeatures:
 
     def fitted(self, summed: Arrays) -> Self:
         """Return a featurizer with the mean, the standard deviation and the whitening over all silos."""
-        kept = {name: summed[name] for name in MOMENTS}
+        kept = {name: summed[name] for name in base.MOMENTS}
         return replace(self, summed=kept | ({"whitening": whitening(summed)} if self.whiten else {}))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
@@ -138,20 +129,20 @@ class GivenFeatures:
         vectors = self._vectors(column)
         mean, scale = self._center_and_scale()
         scaled = np.empty((len(rows), self.width), np.float32)
-        for place, block in blocks(rows, BLOCK_ROWS):
+        for place, block in base.blocks(rows, BLOCK_ROWS):
             values = vectors[block].astype(np.float64)
             found = np.where(np.isfinite(values), (np.nan_to_num(values) - mean) * scale, 0.0)
             scaled[place] = of_equal_lengths(found) if self.equal_lengths else found
-        return scaled @ known(self.summed, self.kind)["whitening"] if self.whiten else scaled
+        return scaled @ base.known(self.summed, self.kind)["whitening"] if self.whiten else scaled
 
     def _center_and_scale(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return what is subtracted from each column, and the factor on the difference, both ``(width,)``."""
-        mean, deviation = mean_and_deviation(known(self.summed, self.kind))
+        mean, deviation = base.mean_and_deviation(base.known(self.summed, self.kind))
         if not self.standardize:
             return np.zeros_like(mean), np.ones_like(mean)
         return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
 
-    def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
+    def encode_one(self, value: base.Value) -> npt.NDArray[np.float32]:
         """Return one vector, ``(width,)`` or ``(1, width)``, as ``(1, width)`` float32.
 
         Raises:
@@ -183,10 +174,10 @@ class GivenFeatures:
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return the featurizer with a given state."""
         width, whiten = about["width"], bool(about.get("whiten", False))
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(MOMENTS, (width,))
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(base.MOMENTS, (width,))
         shapes |= {"whitening": (width, width)} if whiten else {}
         standardize, equal_lengths = bool(about.get("standardize", True)), bool(about.get("equal_lengths", False))
-        return cls(about["modality"], width, stored_sums(arrays, shapes), whiten, standardize, equal_lengths)
+        return cls(about["modality"], width, base.stored_sums(arrays, shapes), whiten, standardize, equal_lengths)
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":
@@ -250,18 +241,18 @@ class TokenVectors:
     def statistics(self, column: npt.NDArray[np.float32], rows: Rows) -> Arrays:
         """Return the `MOMENTS` of items and of their tokens, each ``(D,)`` float64, of rows of a column ``(n, width)``."""
         sums = self.item.statistics(column[:, : self.item.width], rows)
-        of_tokens = self.token.added(self._tokens(column[block]) for _, block in blocks(rows, BLOCK_ITEMS))
+        of_tokens = self.token.added(self._tokens(column[block]) for _, block in base.blocks(rows, BLOCK_ITEMS))
         return {**sums, **{f"{TOKEN}{name}": array for name, array in of_tokens.items()}}
 
     def fitted(self, summed: Arrays) -> Self:
         """Return one with the means and deviations over all silos."""
-        of_tokens = {name: summed[f"{TOKEN}{name}"] for name in MOMENTS}
+        of_tokens = {name: summed[f"{TOKEN}{name}"] for name in base.MOMENTS}
         return replace(self, item=self.item.fitted(summed), token=self.token.fitted(of_tokens))
 
     def transform(self, column: npt.NDArray[np.float32], rows: Rows) -> npt.NDArray[np.float32]:
         """Return the standardized vectors of items and tokens, ``(n, 1 + tokens, D)`` float32."""
         found = np.empty((len(rows), *self.shape), np.float32)
-        for place, block in blocks(rows, BLOCK_ITEMS):
+        for place, block in base.blocks(rows, BLOCK_ITEMS):
             tokens = self._tokens(column[block])
             found[place, 0] = self.item.transform(column[block][:, : self.item.width], np.arange(len(block)))
             standardized = self.token.transform(tokens, np.arange(len(tokens)))
@@ -280,8 +271,8 @@ class TokenVectors:
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Self:
         """Return one with given sums and settings."""
         made = cls.make(about["modality"], about["width"], about["tokens"])
-        names = (*MOMENTS, *(f"{TOKEN}{name}" for name in MOMENTS))
-        sums = stored_sums(arrays, dict.fromkeys(names, (made.item.width,)))
+        names = (*base.MOMENTS, *(f"{TOKEN}{name}" for name in base.MOMENTS))
+        sums = base.stored_sums(arrays, dict.fromkeys(names, (made.item.width,)))
         return made if sums is None else made.fitted(sums)
 
     def _tokens(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -310,7 +301,7 @@ def is_whitened(modality: Modality, options: Mapping[str, Any]) -> bool:
     Raises:
         UserError: If an option is not a truth value, or if the user does not allow what whitening reveals.
     """
-    check_switches(options, *WHITENING)
+    base.check_switches(options, *WHITENING)
     if options["whiten"] and not options["reveal_items"]:
         raise RevealsItems(
             f"[features] whiten: each silo sends second moments of its {modality} vectors, from which a server that sees "
@@ -333,7 +324,7 @@ def whitening(summed: Arrays) -> npt.NDArray[np.float32]:
     products[np.triu_indices(width)] = summed["products"]
     mean = summed["row_sum"] / rows
     covariance = (products + np.triu(products, 1).T) / rows - np.outer(mean, mean)
-    _, deviation = mean_and_deviation(summed)
+    _, deviation = base.mean_and_deviation(summed)
     scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
     values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
     roots = 1.0 / np.sqrt(np.maximum(values, 0.0) + SHRINKAGE)

@@ -11,15 +11,8 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 from PIL import __version__ as pillow_version
 
+from silohash.base import errors
 from silohash.base.arrays import whole
-from silohash.base.errors import (
-    ArchiveUnsuitable,
-    QueryUnsuitable,
-    UnreadablePicture,
-    UserError,
-    WrongChoice,
-    WrongShape,
-)
 from silohash.base.files import digest_json
 from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import Arrays, Modality, Rows
@@ -68,7 +61,7 @@ class PixelFeatures:
     def __post_init__(self) -> None:
         whole("[features] size in pixels", self.size, SMALLEST_PIXELS, LARGEST_PIXELS)
         if type(self.channels) is not int or self.channels not in MODES:
-            raise WrongChoice(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
+            raise errors.WrongChoice(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> Self:
@@ -179,7 +172,7 @@ def pictures_of(column: Column) -> Pictures:
         UserError: If the column does not hold pictures.
     """
     if not isinstance(column, Pictures):
-        raise ArchiveUnsuitable(
+        raise errors.ArchiveUnsuitable(
             "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
         )
     return column
@@ -195,7 +188,7 @@ def explaining_picture(row: int) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise UnreadablePicture(
+        raise errors.UnreadablePicture(
             f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
         ) from error
 
@@ -210,7 +203,7 @@ def query_picture(value: Value) -> Image.Image:
         value = _picture_of(value)
     if not isinstance(value, Image.Image):
         what = "a text" if isinstance(value, str) else "an array that is not a picture"
-        raise QueryUnsuitable(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
+        raise errors.QueryUnsuitable(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
     return _plain(value)
 
 
@@ -221,7 +214,7 @@ def _plain(picture: Image.Image) -> Image.Image:
         picture.load()
         return to_rgb(picture)
     except ValueError as error:
-        raise UnreadablePicture(
+        raise errors.UnreadablePicture(
             f"The picture's mode {picture.mode} is not supported. Save it as RGB with 8 bits per channel."
         ) from error
 
@@ -230,7 +223,7 @@ def _mode_of_first(pictures: Pictures) -> str:
     for row in range(min(len(pictures), CACHED_PICTURES)):
         try:
             return pictures.picture(row).mode
-        except (OSError, ValueError, UserError):
+        except (OSError, ValueError, errors.UserError):
             continue
     return "RGB"
 
@@ -239,6 +232,6 @@ def _picture_of(pixels: npt.NDArray[Any]) -> Image.Image:
     try:
         return Image.fromarray(pixels)
     except TypeError as error:
-        raise WrongShape(
+        raise errors.WrongShape(
             f"The query has the shape {pixels.shape}, which is not the shape of a picture. Pass a picture file."
         ) from error

@@ -9,17 +9,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base import errors
 from silohash.base.analysis import UNICODE, Analysis
-from silohash.base.errors import (
-    BitsDiffer,
-    IndexDiffers,
-    ModelsDiffer,
-    OtherVersion,
-    OutOfRange,
-    RepeatedValue,
-    WrongChoice,
-    WrongShape,
-)
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.codes import Words, word_type
 
@@ -70,12 +61,12 @@ class IndexManifest:
 
     def __post_init__(self) -> None:
         if self.format_version != FORMAT_VERSION:
-            raise OtherVersion(
+            raise errors.OtherVersion(
                 f"The index has format version {self.format_version}, but this silohash reads version "
                 f"{FORMAT_VERSION}. Build the index again."
             )
         if self.modality not in MODALITIES:
-            raise WrongChoice(
+            raise errors.WrongChoice(
                 f'The index has the unknown modality "{self.modality}"; choose one of: {", ".join(MODALITIES)}.'
             )
         word_type(self.bits)
@@ -87,11 +78,11 @@ class IndexManifest:
             UserError: If it was built for another silo or modality.
         """
         if self.silo != silo:
-            raise IndexDiffers(
+            raise errors.IndexDiffers(
                 f'The index was built for the silo "{self.silo}", not for "{silo}". Index "{silo}" again.'
             )
         if self.modality != modality:
-            raise IndexDiffers(
+            raise errors.IndexDiffers(
                 f"The index holds {self.modality} codes instead of {modality} codes. "
                 f'Index "{silo}" again, or give the files their former names.'
             )
@@ -103,11 +94,11 @@ class IndexManifest:
             UserError: If the codes come from a different model or have a different length.
         """
         if bits != self.bits:
-            raise BitsDiffer(
+            raise errors.BitsDiffer(
                 f"The index holds codes of {self.bits} bits, but the query has {bits} bits. Use the model of the index."
             )
         if model_digest != self.model_digest:
-            raise ModelsDiffer(
+            raise errors.ModelsDiffer(
                 f"The index was built with model {self.model_digest[:12]} and the query was encoded with "
                 f"{model_digest[:12]}; their codes cannot be compared. Use the model of the index, or build the index again."
             )
@@ -224,14 +215,16 @@ def check_keys(keys: Keys, count: int) -> Keys:
     """
     given = np.asarray(keys, np.int64)
     if given.shape != (count,):
-        raise WrongShape(f"There are {count} codes, but the keys have shape {given.shape}. Give one key per code.")
+        raise errors.WrongShape(
+            f"There are {count} codes, but the keys have shape {given.shape}. Give one key per code."
+        )
     if count and given.min() < 0:
-        raise OutOfRange(f"The key {given.min()} is negative. Use keys of at least 0.")
+        raise errors.OutOfRange(f"The key {given.min()} is negative. Use keys of at least 0.")
     if count > 1 and not (given[1:] > given[:-1]).all():
         ordered = np.sort(given)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if twice.size:
-            raise RepeatedValue(f"The key {twice[0]} is given twice. Give each item its own key.")
+            raise errors.RepeatedValue(f"The key {twice[0]} is given twice. Give each item its own key.")
     return given
 
 
@@ -242,7 +235,7 @@ def check_k(k: int) -> None:
         UserError: If ``k`` is less than 1.
     """
     if k < 1:
-        raise OutOfRange(f"k = {k} does not request any neighbor. Use k of at least 1.")
+        raise errors.OutOfRange(f"k = {k} does not request any neighbor. Use k of at least 1.")
 
 
 def check_radius(radius_bits: int) -> None:
@@ -252,7 +245,7 @@ def check_radius(radius_bits: int) -> None:
         UserError: If it is.
     """
     if radius_bits < 0:
-        raise OutOfRange(f"A radius of {radius_bits} bits is negative. Use a radius of at least 0 bits.")
+        raise errors.OutOfRange(f"A radius of {radius_bits} bits is negative. Use a radius of at least 0 bits.")
 
 
 def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -297,7 +290,7 @@ def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
     given = np.asarray(allowed)
     if given.dtype == np.bool_:
         if given.shape != live.shape:
-            raise WrongShape(
+            raise errors.WrongShape(
                 f"The filter has shape {given.shape}, but the index holds {len(live)} items. Give one bool per item."
             )
         return np.asarray(live[given], np.int64)

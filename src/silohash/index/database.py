@@ -25,19 +25,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base import sqlite_files
 from silohash.base.analysis import Analysis
 from silohash.base.errors import AlreadyExists, DamagedFile, NotIndexed, OtherVersion, UnreadableFile, WrongKindOfFile
 from silohash.base.files import explaining_disk_errors, open_private
-from silohash.base.sqlite_files import (
-    Signature,
-    connect,
-    connect_and_read,
-    damaged,
-    explaining_database_errors,
-    primary_code,
-    signature,
-    transaction,
-)
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, Magnitudes, byte_count
 from silohash.index.digests import Digests
@@ -113,7 +104,7 @@ class Database:
             raise NotIndexed(f"The index {path} does not exist. Build it first.")
         self.path = path
         self._lock = threading.RLock()
-        self._signature: Signature | None = None
+        self._signature: sqlite_files.Signature | None = None
         self._connections = self._changes = 0
         with self.explained():
             self._connect()
@@ -129,9 +120,9 @@ class Database:
         self._connections += 1
         # SQLite needs to write beside a file in write-ahead mode, even to read it.
         try:
-            self.connection = connect_and_read(self.path)
+            self.connection = sqlite_files.connect_and_read(self.path)
         except sqlite3.OperationalError as error:
-            if primary_code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+            if sqlite_files.primary_code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
                 raise
             log = self.path.with_name(f"{self.path.name}-wal")
             if log.exists() and log.stat().st_size:
@@ -139,12 +130,12 @@ class Database:
                     f"The index {self.path} has changes in {log.name} that cannot be read, because the folder cannot be "
                     "written. Search the run once where its folder can be written, then copy it again."
                 ) from error
-            self._signature = signature(self.path)
-            self.connection = connect(self.path, mode="ro", immutable=True)
+            self._signature = sqlite_files.signature(self.path)
+            self.connection = sqlite_files.connect(self.path, mode="ro", immutable=True)
 
     def _reconnect_if_changed(self) -> None:
         """Open the file again if it was opened as one that does not change, and has changed."""
-        if self._signature is not None and self._signature != signature(self.path):
+        if self._signature is not None and self._signature != sqlite_files.signature(self.path):
             self.connection.close()
             self._signature = None
             self._connect()
@@ -152,7 +143,7 @@ class Database:
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Admit one thread at a time, and translate SQLite errors into messages."""
-        with self._lock, explaining_database_errors(self.path):
+        with self._lock, sqlite_files.explaining_database_errors(self.path):
             yield
 
     @contextmanager
@@ -161,7 +152,7 @@ class Database:
         with self.explained():
             try:
                 # The lock is taken before the head is read, so that no other program can change the head in between.
-                with transaction(self.connection):
+                with sqlite_files.transaction(self.connection):
                     before = self.head = self._read_head()
                     yield before
                     write_head(self.connection, self.head)
@@ -202,7 +193,7 @@ class Database:
                 [version] = self.connection.execute("PRAGMA data_version").fetchone()
                 found = self._connections, version, self._changes
         except sqlite3.DatabaseError:
-            with explaining_database_errors(self.path):
+            with sqlite_files.explaining_database_errors(self.path):
                 raise
         return found
 
@@ -253,7 +244,7 @@ class Database:
         keys, magnitudes = [np.empty(0, np.int64)], [np.empty((0, bits), np.uint8)]
         for entry, run, content in self._stored("magnitudes", bits, after_entry):
             if content is None:
-                raise damaged(self.path, f"the magnitudes of log entry {entry} have a wrong checksum")
+                raise sqlite_files.damaged(self.path, f"the magnitudes of log entry {entry} have a wrong checksum")
             keys.append(np.frombuffer(run, "<i8"))
             magnitudes.append(np.frombuffer(content, np.uint8).reshape(-1, bits))
         return np.concatenate(keys), np.concatenate(magnitudes)
@@ -296,14 +287,14 @@ class Database:
         for entry, keys, codes in self._entries():
             entries += 1
             if entry != entries:
-                raise damaged(self.path, f"log entry {entries} is missing")
+                raise sqlite_files.damaged(self.path, f"log entry {entries} is missing")
             if codes is not None:
                 packed = np.frombuffer(codes, np.uint8).reshape(-1, width)
                 live = ~positions(removed, keys)[1]
                 count += int(np.count_nonzero(live))
                 yield (keys, packed) if live.all() else (keys[live], packed[live])
         if (entries, count) != (self.head.entries, self.head.manifest.count):
-            raise damaged(self.path, f"it holds {count} items instead of {self.head.manifest.count}")
+            raise sqlite_files.damaged(self.path, f"it holds {count} items instead of {self.head.manifest.count}")
 
     def changes_since(self, next_key: int, entries: int, count: int) -> Changes | None:
         """Return what has changed since the head had these values; None if the log does not tell, as after `rewrite`.
@@ -348,7 +339,7 @@ class Database:
             entry, run, codes, checksum = row
             whole = isinstance(run, bytes) and isinstance(codes, bytes | None)
             if not whole or _entry_checksum(entry, run, codes) != checksum:
-                raise damaged(self.path, f"the checksum of log entry {entry} is wrong")
+                raise sqlite_files.damaged(self.path, f"the checksum of log entry {entry} is wrong")
             yield entry, np.frombuffer(run, "<i8").astype(np.int64, copy=False), codes
 
     def _check_kind(self) -> None:
@@ -365,7 +356,7 @@ class Database:
     def _read_head(self) -> Head:
         rows = self.connection.execute("SELECT content, checksum FROM head").fetchall()
         if len(rows) != 1 or checksum_of(rows[0][0]) != rows[0][1]:
-            raise damaged(self.path, "the checksum of its head is wrong")
+            raise sqlite_files.damaged(self.path, "the checksum of its head is wrong")
         content = json.loads(rows[0][0])
         try:
             manifest = dict(content["manifest"])
@@ -384,13 +375,13 @@ def create_file(path: Path, manifest: IndexManifest, *, magnitudes: bool = False
     if path.exists():
         raise AlreadyExists(f"The file {path} already exists. Open it, or remove it first.")
     beside = path.with_name(f".{path.name}.part")
-    with explaining_disk_errors(path), explaining_database_errors(path):
+    with explaining_disk_errors(path), sqlite_files.explaining_database_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             _unlink(beside)
             # SQLite would create the file for everyone to read. The files beside it get the mode of the file.
             os.close(open_private(beside, os.O_CREAT | os.O_WRONLY))
-            connection = connect(beside, mode="rw")
+            connection = sqlite_files.connect(beside, mode="rw")
             try:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.executescript(f"{SCHEMA}{MAGNITUDES};" if magnitudes else SCHEMA)

@@ -13,27 +13,13 @@ from typing import Any
 import faiss
 import numpy as np
 
-from silohash.index.base import (
-    Allowed,
-    Distances,
-    Index,
-    Keys,
-    Neighbors,
-    allowed_keys,
-    check_k,
-    check_keys,
-    check_radius,
-    cut,
-    merged_answers,
-    ordered,
-    positions,
-)
+from silohash.index import base
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
 
 Selector = Any
 
 
-class FaissIndex(Index):
+class FaissIndex(base.Index):
     """Index codes in a faiss ``IndexBinaryIDMap2`` over ``IndexBinaryFlat``."""
 
     exact = True
@@ -49,54 +35,56 @@ class FaissIndex(Index):
         return int(self._index.ntotal)
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> base.Keys:
         """Live keys, in ascending order."""
         return np.sort(faiss.vector_to_array(self._index.id_map).astype(np.int64))
 
-    def add(self, keys: Keys, words: Words) -> None:
+    def add(self, keys: base.Keys, words: Words) -> None:
         """Add codes under keys. An existing key gets the new code."""
         padded = self._pad(words)
-        given = check_keys(keys, len(padded))
+        given = base.check_keys(keys, len(padded))
         self.remove(given)
         if len(given):
             self._index.add_with_ids(padded, given)
 
-    def words(self, keys: Keys) -> Words:
+    def words(self, keys: base.Keys) -> Words:
         """Return the codes under live keys, ``(n, W)``."""
         padded = [self._index.reconstruct(key) for key in np.asarray(keys, np.int64).tolist()]
         return from_bytes(
             np.array(padded, np.uint8).reshape(-1, self._padded_bytes)[:, : byte_count(self.bits)], self.bits
         )
 
-    def remove(self, keys: Keys) -> int:
+    def remove(self, keys: base.Keys) -> int:
         """Remove keys, and return how many of them existed."""
         given = np.unique(np.asarray(keys, np.int64))
-        there = given[positions(self.keys, given)[1]] if len(self) else given[:0]
+        there = given[base.positions(self.keys, given)[1]] if len(self) else given[:0]
         return int(self._index.remove_ids(there)) if there.size else 0
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
+    def search(self, words: Words, k: int, *, allowed: base.Allowed | None = None) -> base.Neighbors:
         """Return the k nearest items of each query. See `Index.search`."""
-        check_k(k)
+        base.check_k(k)
         padded = self._pad(words)
         selector, live = self._selected(allowed)
         depth = min(k, live)
         if not depth:
-            return Neighbors.empty(len(padded), k)
+            return base.Neighbors.empty(len(padded), k)
         answers = []
         for row in padded:
             query = row[None]
             farthest = int(self._index.search(query, depth, params=selector)[0][0, -1])
-            answers.append(cut(*self._within(query, farthest, selector), depth))
-        return merged_answers(answers, k)
+            answers.append(base.cut(*self._within(query, farthest, selector), depth))
+        return base.merged_answers(answers, k)
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
+    def search_radius(
+        self, words: Words, radius_bits: int, *, allowed: base.Allowed | None = None
+    ) -> list[base.Neighbors]:
         """Return all items within a distance of each query. See `Index.search_radius`."""
-        check_radius(radius_bits)
+        base.check_radius(radius_bits)
         padded = self._pad(words)
         selector, live = self._selected(allowed)
         if not live:
-            return [Neighbors.empty(1, 0) for _ in padded]
-        return [Neighbors.whole(*self._within(query[None], radius_bits, selector)) for query in padded]
+            return [base.Neighbors.empty(1, 0) for _ in padded]
+        return [base.Neighbors.whole(*self._within(query[None], radius_bits, selector)) for query in padded]
 
     def _pad(self, words: Words) -> CodeBytes:
         packed = to_bytes(words, self.bits)
@@ -104,15 +92,15 @@ class FaissIndex(Index):
         padded[:, : packed.shape[1]] = packed
         return padded
 
-    def _selected(self, allowed: Allowed | None) -> tuple[Selector, int]:
+    def _selected(self, allowed: base.Allowed | None) -> tuple[Selector, int]:
         """Return the faiss form of a filter (None for no filter), and how many items pass it."""
         if allowed is None:
             return None, len(self)
-        chosen = allowed_keys(allowed, self.keys)
+        chosen = base.allowed_keys(allowed, self.keys)
         parameters: Any = faiss.SearchParameters
         return parameters(sel=faiss.IDSelectorBatch(chosen)), len(chosen)
 
-    def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[Keys, Distances]:
+    def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[base.Keys, base.Distances]:
         # faiss leaves out the items at the radius itself.
         _, distances, keys = self._index.range_search(query, radius_bits + 1, params=selector)
-        return ordered(keys, distances)
+        return base.ordered(keys, distances)

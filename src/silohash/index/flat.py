@@ -12,18 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import OutOfRange, UnknownItem
-from silohash.index import kernels
-from silohash.index.base import (
-    Allowed,
-    Distances,
-    Keys,
-    Neighbors,
-    allowed_keys,
-    check_k,
-    check_keys,
-    check_radius,
-    positions,
-)
+from silohash.index import base, kernels
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
 
 QUERIES_AT_ONCE = 64
@@ -73,7 +62,7 @@ class FlatIndex:
         return self._used if self._alive is None else int(np.count_nonzero(self._alive[: self._used]))
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> base.Keys:
         """Live keys, in ascending order."""
         used = self._slot_keys[: self._used]
         return used if self._alive is None else used[self._alive[: self._used] != 0]
@@ -92,7 +81,7 @@ class FlatIndex:
         """Memory used by codes, keys and tombstones, in bytes."""
         return self._blocks.nbytes + self._slot_keys.nbytes + (0 if self._alive is None else self._alive.nbytes)
 
-    def words(self, keys: Keys) -> Words:
+    def words(self, keys: base.Keys) -> Words:
         """Return the codes under live keys, ``(n, W)``.
 
         Raises:
@@ -103,10 +92,10 @@ class FlatIndex:
             raise UnknownItem(f"Key {np.asarray(keys)[~there][0]} is not in the index. It may have been removed.")
         return from_bytes(self._read(slots), self.bits)
 
-    def add(self, keys: Keys, words: Words) -> None:
+    def add(self, keys: base.Keys, words: Words) -> None:
         """Add codes under keys. See `Index.add`."""
         packed = to_bytes(words, self.bits)
-        given = check_keys(keys, len(packed))
+        given = base.check_keys(keys, len(packed))
         if not len(given):
             return
         if self._used and given.min() <= self._slot_keys[self._used - 1]:
@@ -115,7 +104,7 @@ class FlatIndex:
             order = np.argsort(given) if (given[1:] < given[:-1]).any() else slice(None)
             self._append(given[order], packed[order])
 
-    def remove(self, keys: Keys) -> int:
+    def remove(self, keys: base.Keys) -> int:
         """Remove keys, and return how many of them existed."""
         slots, there = self._find(np.unique(np.asarray(keys, np.int64)))
         removed = int(np.count_nonzero(there))
@@ -134,13 +123,13 @@ class FlatIndex:
             live = np.flatnonzero(self._alive[: self._used])
             self._rebuild(self._slot_keys[live], self._read(live))
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
+    def search(self, words: Words, k: int, *, allowed: base.Allowed | None = None) -> base.Neighbors:
         """Return the k nearest items of each query. See `Index.search`."""
-        check_k(k)
+        base.check_k(k)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
         depth = min(k, len(slot_keys))
-        answer = Neighbors.empty(len(queries), k)
+        answer = base.Neighbors.empty(len(queries), k)
         if not depth:
             return answer
 
@@ -163,9 +152,11 @@ class FlatIndex:
                 list(pool.map(fill, starts))
         return answer
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
+    def search_radius(
+        self, words: Words, radius_bits: int, *, allowed: base.Allowed | None = None
+    ) -> list[base.Neighbors]:
         """Return all items within a distance of each query. See `Index.search_radius`."""
-        check_radius(radius_bits)
+        base.check_radius(radius_bits)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
         distances = kernels.aligned_empty((len(blocks), kernels.BLOCK_CODES), self._distance_type)
@@ -177,12 +168,14 @@ class FlatIndex:
             if alive is not None:
                 hits = hits[alive[hits] != 0]
             hits = hits[np.argsort(measured[hits], kind="stable")]
-            answers.append(Neighbors.whole(slot_keys[hits], measured[hits].astype(np.int32)))
+            answers.append(base.Neighbors.whole(slot_keys[hits], measured[hits].astype(np.int32)))
         return answers
 
-    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+    def search_with_ties(
+        self, words: Words, k: int, *, allowed: base.Allowed | None = None
+    ) -> tuple[base.Keys, base.Distances]:
         """Return the k nearest items of one query, and all ties with the last. See `Index.search_with_ties`."""
-        check_k(k)
+        base.check_k(k)
         query = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
         depth = min(k, len(slot_keys))
@@ -196,21 +189,21 @@ class FlatIndex:
     def _distance_type(self) -> type[np.unsignedinteger]:
         return np.uint16 if 8 * byte_count(self.bits) > 255 else np.uint8
 
-    def _scanned(self, allowed: Allowed | None) -> tuple[CodeBytes, Keys, Alive | None]:
+    def _scanned(self, allowed: base.Allowed | None) -> tuple[CodeBytes, base.Keys, Alive | None]:
         """Return the blocks to scan, the keys of their slots, and a mask of the slots that count (None for all)."""
         blocks, slot_keys = self._blocks[: _blocks_of(self._used)], self._slot_keys[: self._used]
         if allowed is None:
             return blocks, slot_keys, self._alive
-        chosen = allowed_keys(allowed, self.keys)
-        slots, _ = positions(slot_keys, chosen)
+        chosen = base.allowed_keys(allowed, self.keys)
+        slots, _ = base.positions(slot_keys, chosen)
         if len(slots) < GATHER_SHARE * self._used:
             return _filled(self._read(slots)), chosen, None
         alive = np.zeros(self._used, np.uint8)
         alive[slots] = 1
         return blocks, slot_keys, alive
 
-    def _find(self, keys: Keys) -> tuple[Slots, npt.NDArray[np.bool_]]:
-        slots, there = positions(self._slot_keys[: self._used], keys)
+    def _find(self, keys: base.Keys) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        slots, there = base.positions(self._slot_keys[: self._used], keys)
         if self._alive is not None:
             there[there] = self._alive[slots[there]] != 0
         return slots, there
@@ -218,7 +211,7 @@ class FlatIndex:
     def _read(self, slots: Slots) -> CodeBytes:
         return self._blocks[slots // kernels.BLOCK_CODES, :, slots % kernels.BLOCK_CODES]
 
-    def _append(self, keys: Keys, packed: CodeBytes) -> None:
+    def _append(self, keys: base.Keys, packed: CodeBytes) -> None:
         """Append codes after the last slot. Their keys must be ascending and higher than all existing keys."""
         end = self._used + len(keys)
         if end > len(self._slot_keys):
@@ -229,9 +222,9 @@ class FlatIndex:
             self._alive[self._used : end] = 1
         self._used = end
 
-    def _merge(self, keys: Keys, packed: CodeBytes) -> None:
+    def _merge(self, keys: base.Keys, packed: CodeBytes) -> None:
         """Replace the codes of existing keys, and insert the others in the order of their keys."""
-        slots, there = positions(self._slot_keys[: self._used], keys)
+        slots, there = base.positions(self._slot_keys[: self._used], keys)
         replaced = slots[there]
         self._blocks[replaced // kernels.BLOCK_CODES, :, replaced % kernels.BLOCK_CODES] = packed[there]
         if self._alive is not None:
@@ -243,7 +236,7 @@ class FlatIndex:
             both = np.concatenate([self._read(np.arange(self._used)), packed[~there]])
             self._rebuild(merged[order], both[order])
 
-    def _rebuild(self, keys: Keys, packed: CodeBytes) -> None:
+    def _rebuild(self, keys: base.Keys, packed: CodeBytes) -> None:
         self._slot_keys, self._blocks, self._alive, self._used = keys, _filled(packed), None, len(keys)
 
     def _reserve(self, capacity: int) -> None:

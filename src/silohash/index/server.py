@@ -18,20 +18,7 @@ import numpy as np
 
 from silohash.base.attempts import attempted
 from silohash.base.errors import ServerUnreachable
-from silohash.index.base import (
-    Allowed,
-    Answer,
-    Distances,
-    Index,
-    Keys,
-    Neighbors,
-    check_k,
-    check_keys,
-    check_radius,
-    chosen_keys,
-    distinct,
-    merged_answers,
-)
+from silohash.index import base
 from silohash.index.codes import CodeBytes, Words, from_bytes, to_bytes, word_type
 
 EXTRA_ROWS = 256
@@ -49,7 +36,7 @@ _END: ContextVar[float] = ContextVar("end of the time limit", default=math.inf)
 """Value of the monotonic clock after which nobody waits for a search any more."""
 
 
-class ServerIndex(Index):
+class ServerIndex(base.Index):
     """Codes in a collection of a server, which may be a table.
 
     The public methods check what they are given, limit the time, and explain the errors of the server. A subclass implements
@@ -77,7 +64,7 @@ class ServerIndex(Index):
         self.bits = bits
         self.exact = not approximate
         self._url, self._name = url, collection
-        self._known: Keys | None = None
+        self._known: base.Keys | None = None
         with self._explained():
             self._open(create=create)
 
@@ -98,52 +85,54 @@ class ServerIndex(Index):
             return self._count()
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> base.Keys:
         """Live keys, in ascending order, read from the server unless they are known (see `remember`)."""
         if self._known is not None:
             return self._known
         with self._explained():
             return np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in self._codes())])
 
-    def remember(self, keys: Keys) -> None:
+    def remember(self, keys: base.Keys) -> None:
         """Take note of the live keys, in ascending order, so that they are not read from the server until a change."""
         self._known = keys
 
-    def add(self, keys: Keys, words: Words) -> None:
+    def add(self, keys: base.Keys, words: Words) -> None:
         """Add codes under keys. See `Index.add`."""
         packed = to_bytes(words, self.bits)
-        given, self._known = check_keys(keys, len(packed)), None
+        given, self._known = base.check_keys(keys, len(packed)), None
         if len(given):
             with self._explained():
                 self._add(given, packed)
 
-    def remove(self, keys: Keys) -> int:
+    def remove(self, keys: base.Keys) -> int:
         """Remove keys, and return how many of them existed."""
-        given, self._known = distinct(np.asarray(keys, np.int64)), None
+        given, self._known = base.distinct(np.asarray(keys, np.int64)), None
         with self._explained():
             return self._remove(given)
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
+    def search(self, words: Words, k: int, *, allowed: base.Allowed | None = None) -> base.Neighbors:
         """Return the k nearest items of each query. See `Index.search`.
 
         If the index is approximate, ``ties_at_cut`` counts only the ties that the server has found.
         """
-        check_k(k)
+        base.check_k(k)
         queries = to_bytes(words, self.bits)
         if not len(queries):
-            return Neighbors.empty(0, k)
+            return base.Neighbors.empty(0, k)
         with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
-            return merged_answers(self._nearest(queries, k, chosen_keys(allowed, self)), k)
+            return base.merged_answers(self._nearest(queries, k, base.chosen_keys(allowed, self)), k)
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
+    def search_radius(
+        self, words: Words, radius_bits: int, *, allowed: base.Allowed | None = None
+    ) -> list[base.Neighbors]:
         """Return all items within a distance of each query. See `Index.search_radius`."""
-        check_radius(radius_bits)
+        base.check_radius(radius_bits)
         queries = to_bytes(words, self.bits)
         with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
-            found = self._within(queries, radius_bits, chosen_keys(allowed, self))
-        return [Neighbors.whole(keys, distances) for keys, distances in found]
+            found = self._within(queries, radius_bits, base.chosen_keys(allowed, self))
+        return [base.Neighbors.whole(keys, distances) for keys, distances in found]
 
-    def stored(self) -> Iterator[tuple[Keys, Words]]:
+    def stored(self) -> Iterator[tuple[base.Keys, Words]]:
         """Yield the stored keys in ascending order with their codes."""
         with self._explained():
             for keys, packed in self._codes():
@@ -172,15 +161,15 @@ class ServerIndex(Index):
         """Return the number of items in the collection."""
 
     @abstractmethod
-    def _codes(self) -> Iterator[tuple[Keys, CodeBytes]]:
+    def _codes(self) -> Iterator[tuple[base.Keys, CodeBytes]]:
         """Yield the stored keys in ascending order with their codes ``(n, bytes)``."""
 
     @abstractmethod
-    def _add(self, keys: Keys, packed: CodeBytes) -> None:
+    def _add(self, keys: base.Keys, packed: CodeBytes) -> None:
         """Add codes ``(n, bytes)`` under keys, and replace those of existing keys."""
 
     @abstractmethod
-    def _remove(self, keys: Keys) -> int:
+    def _remove(self, keys: base.Keys) -> int:
         """Remove different keys, and return how many of them existed."""
 
     @abstractmethod
@@ -188,11 +177,13 @@ class ServerIndex(Index):
         """Prepare the server for searches."""
 
     @abstractmethod
-    def _nearest(self, queries: CodeBytes, k: int, chosen: Keys | None) -> list[Answer]:
+    def _nearest(self, queries: CodeBytes, k: int, chosen: base.Keys | None) -> list[base.Answer]:
         """Return the k nearest items of each query and the number of ties left out, of those that ``chosen`` names."""
 
     @abstractmethod
-    def _within(self, queries: CodeBytes, radius_bits: int, chosen: Keys | None) -> list[tuple[Keys, Distances]]:
+    def _within(
+        self, queries: CodeBytes, radius_bits: int, chosen: base.Keys | None
+    ) -> list[tuple[base.Keys, base.Distances]]:
         """Return all items within a distance of each query, in order, of those that ``chosen`` names."""
 
     def _explained(self) -> AbstractContextManager[None]:

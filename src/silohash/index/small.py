@@ -10,18 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import UnknownItem
-from silohash.index.base import (
-    Allowed,
-    Distances,
-    Keys,
-    Neighbors,
-    allowed_keys,
-    check_k,
-    check_keys,
-    check_radius,
-    distinct,
-    positions,
-)
+from silohash.index import base
 from silohash.index.codes import Words, check_words, word_count, word_type
 
 SMALL_ITEMS = 100_000
@@ -47,14 +36,14 @@ class SmallIndex:
     def __init__(self, bits: int) -> None:
         """Create an empty index for codes of ``bits`` bits, from 8 to 256."""
         self.bits = bits
-        self._keys: Keys = np.empty(0, np.int64)
+        self._keys: base.Keys = np.empty(0, np.int64)
         self._words: Words = np.empty((0, word_count(bits)), word_type(bits))
 
     def __len__(self) -> int:
         return len(self._keys)
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> base.Keys:
         """Live keys, in ascending order."""
         return self._keys
 
@@ -64,39 +53,39 @@ class SmallIndex:
         copied._keys, copied._words = self._keys, self._words  # a change replaces both arrays
         return copied
 
-    def words(self, keys: Keys) -> Words:
+    def words(self, keys: base.Keys) -> Words:
         """Return the codes under live keys, ``(n, W)``.
 
         Raises:
             UserError: If a key does not exist.
         """
-        places, there = positions(self._keys, keys)
+        places, there = base.positions(self._keys, keys)
         if not there.all():
             raise UnknownItem(f"Key {keys[~there][0]} is not in the index. It may have been removed.")
         return self._words[places]
 
-    def add(self, keys: Keys, words: Words) -> None:
+    def add(self, keys: base.Keys, words: Words) -> None:
         """Add codes under keys. See `Index.add`."""
         checked = check_words(words, self.bits)
-        given = check_keys(keys, len(checked))
+        given = base.check_keys(keys, len(checked))
         self.remove(given)
         both = np.concatenate([self._keys, given])
         order = np.argsort(both, kind="stable")
         self._keys, self._words = both[order], np.concatenate([self._words, checked])[order]
 
-    def remove(self, keys: Keys) -> int:
+    def remove(self, keys: base.Keys) -> int:
         """Remove keys, and return how many of them existed."""
-        places, there = positions(self._keys, distinct(np.asarray(keys, np.int64)))
+        places, there = base.positions(self._keys, base.distinct(np.asarray(keys, np.int64)))
         self._keys = np.delete(self._keys, places[there])
         self._words = np.delete(self._words, places[there], axis=0)
         return int(np.count_nonzero(there))
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
+    def search(self, words: Words, k: int, *, allowed: base.Allowed | None = None) -> base.Neighbors:
         """Return the k nearest items of each query. See `Index.search`."""
-        check_k(k)
+        base.check_k(k)
         queries = check_words(words, self.bits)
         keys, codes = self._searched(allowed)
-        answer = Neighbors.empty(len(queries), k)
+        answer = base.Neighbors.empty(len(queries), k)
         depth = min(k, len(keys))
         for row in range(len(queries) if depth else 0):
             distances = _distances(codes, queries[row])
@@ -105,21 +94,25 @@ class SmallIndex:
             answer.ties_at_cut[row] = np.count_nonzero(distances <= distances[order[-1]]) - depth
         return answer
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
+    def search_radius(
+        self, words: Words, radius_bits: int, *, allowed: base.Allowed | None = None
+    ) -> list[base.Neighbors]:
         """Return all items within a distance of each query. See `Index.search_radius`."""
-        check_radius(radius_bits)
+        base.check_radius(radius_bits)
         keys, codes = self._searched(allowed)
         answers = []
         for query in check_words(words, self.bits):
             distances = _distances(codes, query)
             hits = np.flatnonzero(distances <= radius_bits)
             hits = hits[np.argsort(distances[hits], kind="stable")]
-            answers.append(Neighbors.whole(keys[hits], distances[hits].astype(np.int32)))
+            answers.append(base.Neighbors.whole(keys[hits], distances[hits].astype(np.int32)))
         return answers
 
-    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+    def search_with_ties(
+        self, words: Words, k: int, *, allowed: base.Allowed | None = None
+    ) -> tuple[base.Keys, base.Distances]:
         """Return the k nearest items of one query, and all ties with the last. See `Index.search_with_ties`."""
-        check_k(k)
+        base.check_k(k)
         [query] = check_words(words, self.bits)
         keys, codes = self._searched(allowed)
         distances = _distances(codes, query)
@@ -128,12 +121,12 @@ class SmallIndex:
             keys, distances = keys[near], distances[near]
         return keys, distances.astype(np.int32)
 
-    def _searched(self, allowed: Allowed | None) -> tuple[Keys, Words]:
+    def _searched(self, allowed: base.Allowed | None) -> tuple[base.Keys, Words]:
         """Return the keys and codes that pass a filter."""
         if allowed is None:
             return self._keys, self._words
-        chosen = allowed_keys(allowed, self._keys)
-        return chosen, self._words[positions(self._keys, chosen)[0]]
+        chosen = base.allowed_keys(allowed, self._keys)
+        return chosen, self._words[base.positions(self._keys, chosen)[0]]
 
 
 def _distances(codes: Words, query: Words) -> npt.NDArray[np.uint16]:

@@ -15,14 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import (
-    ConflictingOptions,
-    LabelsNeeded,
-    ModalityNeeded,
-    NothingUsable,
-    PairsNeeded,
-    UnknownName,
-)
+from silohash.base import errors
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
 from silohash.base.types import PAIR_TASKS, Modality, Rows, Task, database_modalities, is_across, query_modality
@@ -111,13 +104,13 @@ class PairRule:
     def __init__(self, archive: Archive, settings: EvaluateConfig) -> None:
         self._tasks = [task for task in settings.tasks if task in PAIR_TASKS]
         if not self._tasks:
-            raise ConflictingOptions(
+            raise errors.ConflictingOptions(
                 f"Pairs of a picture and a text are judged in the tasks {' and '.join(PAIR_TASKS)}, and evaluate.tasks is "
                 f"{', '.join(settings.tasks)}. Add one of them."
             )
         self.queries = self.database = paired_queries(archive)
         if not len(self.queries):
-            raise PairsNeeded(_without_pairs(archive))
+            raise errors.PairsNeeded(_without_pairs(archive))
         self._pictures = picture_numbers(archive)
 
     def without(self, trained: Rows) -> PairRule:
@@ -207,7 +200,7 @@ def check_measures(archive: Archive, names: Sequence[str]) -> None:
     """
     for measure in map(Measure.parse, names):
         if measure.by == "labels" and archive.labels is None:
-            raise LabelsNeeded(
+            raise errors.LabelsNeeded(
                 f'"{measure}" needs labels, and archive "{archive.card.name}" has none. Name measures by pairs, such as '
                 f"{PAIR_MEASURES[0]}."
             )
@@ -265,7 +258,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
     """
     found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
-        raise ModalityNeeded(
+        raise errors.ModalityNeeded(
             f"The model encodes {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be "
             "measured. Set evaluate.tasks."
         )
@@ -284,7 +277,7 @@ def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequ
     queries, database = (rows[counted[rows]] for rows in (archive.split("query"), archive.split("database")))
     for name, rows in (("query", queries), ("database", database)):
         if not len(rows):
-            raise NothingUsable(
+            raise errors.NothingUsable(
                 f'Archive "{archive.card.name}" has no items in the split "{name}" to evaluate on. '
                 "Assign items to it, or list fewer labels in evaluate.ignore_labels."
             )
@@ -301,5 +294,5 @@ def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...
     for name in settings.ignore_labels:
         if canonical(name) not in places:
             near = suggestion(name, archive.label_names)
-            raise UnknownName(f'evaluate.ignore_labels: there is no label "{name}"{near}.')
+            raise errors.UnknownName(f'evaluate.ignore_labels: there is no label "{name}"{near}.')
     return tuple(places[canonical(name)] for name in settings.ignore_labels)

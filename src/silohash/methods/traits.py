@@ -110,7 +110,6 @@ class Traits:
         unprotected: Federated. Why no robust rule can protect what the method sends, as a sentence with the remedy.
         reveals: Federated. What each silo sends that reveals its items, in words that end with "reveal"; empty if nothing
             does.
-        reveals_allowed: Federated. Whether the user allows it although the server can read it.
         release: Federated. How class statistics are released; None if there are none.
         private_units: Federated. Units of differential privacy (`silohash.run.config.sections.PrivacyConfig`) for which what
             silos send has a guarantee. For ``record``, the terms for an item depend on that item's outputs and on what the
@@ -159,7 +158,6 @@ class Traits:
     means: tuple[SharedMean, ...] = ()
     unprotected: str = ""
     reveals: str = ""
-    reveals_allowed: bool = False
     release: Release | None = None
     private_units: tuple[Literal["record", "silo"], ...] = ()
     not_private: Mapping[str, str] = field(default_factory=dict)

@@ -18,16 +18,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from silohash.base.errors import (
-    DamagedFile,
-    NetworkChanged,
-    NoEffect,
-    OutOfRange,
-    UnsuitableFeatures,
-    UnsupportedNetwork,
-    UserError,
-    WrongChoice,
-)
+from silohash.base import errors
 from silohash.base.files import digest_json
 from silohash.base.types import Arrays, Modality
 from silohash.features.base import Featurizer
@@ -119,7 +110,7 @@ def maps(*, model: str, size: int, download: bool) -> Network:
         UserError: If the model does not exist or cannot be read, or does not support the size.
     """
     if type(size) is not int or not (size == 0 or 8 <= size <= 2_048):
-        raise OutOfRange(
+        raise errors.OutOfRange(
             f"[features.image] size is {size!r}; it must be 8 to 2048 pixels, or 0 for the size of the model."
         )
     folder = find_model(model, "features.image", download=download)
@@ -141,9 +132,13 @@ def _rule(folder: Path, pooling: Pooling) -> tuple[Pooling, bool, int]:
 
 def _check_length(length: int, modality: Modality) -> None:
     if type(length) is not int or length < 0 or length in {1, 2}:
-        raise OutOfRange(f"[features] length is {length!r}; it must be an integer of at least 3, or 0 for the default.")
+        raise errors.OutOfRange(
+            f"[features] length is {length!r}; it must be an integer of at least 3, or 0 for the default."
+        )
     if length and modality == "image":
-        raise NoEffect(f"[features] length is {length}, and pictures have no length. Remove it from features.image.")
+        raise errors.NoEffect(
+            f"[features] length is {length}, and pictures have no length. Remove it from features.image."
+        )
 
 
 def settings(
@@ -158,7 +153,7 @@ def settings(
         UserError: If the model does not exist, or does not support the featurizer's output.
     """
     if pooling == "tokens":
-        raise NoEffect(
+        raise errors.NoEffect(
             f'[model.{modality}] pooling = "tokens" is for frozen features ([features.{modality}]). Remove it.'
         )
     how: Pooling = pooling
@@ -166,7 +161,7 @@ def settings(
     made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
     if modality == "image":
         if not isinstance(featurizer, PixelFeatures) or featurizer.channels != 3:
-            raise UnsuitableFeatures(
+            raise errors.UnsuitableFeatures(
                 '[model.image] a backbone needs color pictures. Set features.image = { kind = "pixels", channels = 3, '
                 "size = ... }."
             )
@@ -179,7 +174,7 @@ def settings(
             not isinstance(featurizer, TokenFeatures)
             or featurizer.pieces.tokenizer != read_word_pieces(folder).tokenizer
         ):
-            raise UnsuitableFeatures(
+            raise errors.UnsuitableFeatures(
                 '[model.text] a backbone needs the word pieces of its tokenizer. Set features.text = { kind = "tokens", '
                 f'model = "{model}" }}.'
             )
@@ -209,7 +204,7 @@ def weights(about: Mapping[str, Any]) -> Arrays:
     modality: Modality = about["modality"]
     folder = find_model(about["source"], f"model.{modality}", download=False)
     if folder_digest(folder, modality) != about["digest"]:
-        raise NetworkChanged(f"The model in {folder} changed while the run was prepared. Run the command again.")
+        raise errors.NetworkChanged(f"The model in {folder} changed while the run was prepared. Run the command again.")
     sample = torch.zeros(1, 3, dtype=torch.int32)
     if modality == "image":
         sample = torch.zeros(1, 3, *read_preparation(Path(folder)).shape)
@@ -284,12 +279,12 @@ def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
     hidden: Tensor = output.last_hidden_state
     if pooling == "pooler":
         if not _has_summary(output):
-            raise UnsupportedNetwork('The model does not have a pooler. Set pooling = "cls" or "mean".')
+            raise errors.UnsupportedNetwork('The model does not have a pooler. Set pooling = "cls" or "mean".')
         summary: Tensor = output.pooler_output
         return summary.flatten(1)
     if hidden.ndim > 3:
         if pooling == "cls":
-            raise UnsupportedNetwork(
+            raise errors.UnsupportedNetwork(
                 'The model returns feature maps, which do not have a first token. Set pooling = "mean".'
             )
         return hidden.mean(dim=(2, 3))
@@ -331,7 +326,7 @@ def read_backbone(
             the pooling.
     """
     if pooling not in get_args(Pooling):
-        raise WrongChoice(f'pooling is "{pooling}"; it must be one of: {", ".join(get_args(Pooling))}.')
+        raise errors.WrongChoice(f'pooling is "{pooling}"; it must be one of: {", ".join(get_args(Pooling))}.')
     config, network, missing = _published(folder)
     dual = _is_dual(folder, network, modality, pooling)
     with torch.inference_mode(), _explaining(folder, sample):
@@ -342,7 +337,7 @@ def read_backbone(
         width = backbone(sample).shape[1]
     lacking = sorted(missing & set(backbone.network.state_dict()))
     if lacking:
-        raise UnsupportedNetwork(
+        raise errors.UnsupportedNetwork(
             f"{folder} lacks weights of its network ({lacking[0]} and {len(lacking) - 1} more), which would be random. "
             "Choose another pooling, or use the complete model."
         )
@@ -353,13 +348,15 @@ def _is_dual(folder: Path, network: nn.Module, modality: Modality, pooling: Pool
     """Return whether a network is of both pictures and texts, after checking that it supports the pooling."""
     dual = hasattr(network, f"get_{modality}_features")
     if pooling == "projection" and not dual:
-        raise UnsupportedNetwork(
+        raise errors.UnsupportedNetwork(
             f'{folder} is not a model of both pictures and texts, so it does not have a projection. Set pooling = "auto".'
         )
     if pooling == "tokens" and not all(hasattr(network, name) for name in PROJECTIONS):
-        raise UnsupportedNetwork(f'{folder} is not a CLIP model, so it does not project tokens. Set pooling = "auto".')
+        raise errors.UnsupportedNetwork(
+            f'{folder} is not a CLIP model, so it does not project tokens. Set pooling = "auto".'
+        )
     if dual and pooling not in {"auto", "projection", "tokens"}:
-        raise UnsupportedNetwork(
+        raise errors.UnsupportedNetwork(
             f"{folder} is a model of both pictures and texts, for which only the projection is supported, or the "
             "tokens of CLIP. Remove pooling."
         )
@@ -385,12 +382,12 @@ def _has_dense_pooler(network: nn.Module) -> bool:
 def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
     try:
         yield
-    except UserError:
+    except errors.UserError:
         raise
     # Each network reports unsupported inputs in its own way, with errors of many types.
     except Exception as error:
         what = "word pieces" if sample.ndim == 2 else f"pictures of {sample.shape[-1]} x {sample.shape[-2]} pixels"
-        raise UnsupportedNetwork(
+        raise errors.UnsupportedNetwork(
             f"The model in {folder} does not support {what} ({first_line(error)}). Choose another model."
         ) from error
 
@@ -413,7 +410,7 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
             )
     # An unknown architecture, a damaged file and wrong shapes raise errors of many types.
     except Exception as error:
-        raise DamagedFile(
+        raise errors.DamagedFile(
             f"The model in {folder} cannot be read ({first_line(error)}). Restore the folder, or choose another model."
         ) from error
     plain = {name: value for name, value in json.loads(config.to_json_string()).items() if name not in NEEDLESS_CONFIG}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,51 +18,16 @@ from silohash.base.types import Modality, Target
 from silohash.evaluate.calibration import Calibration, Strength
 from silohash.index.codes import Magnitudes
 from silohash.index.source import find_file
-from silohash.search.fields import (
-    CODE,
-    CONTENT,
-    FACETS,
-    FOUND_BY,
-    KEY,
-    LEFT_OUT,
-    LIMITED,
-    MAGNITUDES,
-    MODELS,
-    MOST_ITEMS,
-    PAYLOADS,
-    Bits,
-    Count,
-    Model,
-    RequestId,
-    Score,
-    SecondsLeft,
-    Sometimes,
-    Text,
-    Unsent,
-)
+from silohash.search import fields, options
 from silohash.search.filters import Condition, conditions_of, labeled
-from silohash.search.options import (
-    CANDIDATES,
-    Bar,
-    DeadlineSeconds,
-    Facets,
-    FacetValues,
-    K,
-    Label,
-    NewestBy,
-    Offset,
-    Progress,
-    RadiusBits,
-    ShareWords,
-    Where,
-    check_options,
-)
 from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Hit
-from silohash.search.table import as_html, as_text
+from silohash.search.table import as_frame, as_html, as_text
 
 if TYPE_CHECKING:
+    import pandas
+
     from silohash.features.truncation import Unread
 
 
@@ -98,32 +64,32 @@ class SearchOptions:
     """
 
     target: Target = "item"
-    k: K = 10
-    offset: Offset = 0
-    radius_bits: RadiusBits = None
-    label: Label = None
-    where: Where = ()
-    facets: Facets = ()
-    facet_values: FacetValues = 10
-    newest_by: NewestBy = None
+    k: options.K = 10
+    offset: options.Offset = 0
+    radius_bits: options.RadiusBits = None
+    label: options.Label = None
+    where: options.Where = ()
+    facets: options.Facets = ()
+    facet_values: options.FacetValues = 10
+    newest_by: options.NewestBy = None
     previews: bool = True
-    asker: Annotated[Text, Sometimes] = ""
-    silos: Annotated[tuple[str, ...] | None, Unsent] = None
-    candidates: Annotated[int, Unsent] = CANDIDATES
-    deadline_seconds: DeadlineSeconds = None
-    bar: Bar = None
-    progress: Annotated[Progress | None, Unsent] = None
-    share_words: ShareWords = False
+    asker: Annotated[fields.Text, fields.Sometimes] = ""
+    silos: Annotated[tuple[str, ...] | None, fields.Unsent] = None
+    candidates: Annotated[int, fields.Unsent] = options.CANDIDATES
+    deadline_seconds: options.DeadlineSeconds = None
+    bar: options.Bar = None
+    progress: Annotated[options.Progress | None, fields.Unsent] = None
+    share_words: options.ShareWords = False
 
     def __post_init__(self) -> None:
         """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
-        check_options(self.values())
+        options.check_options(self.values())
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
-        return {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
+        return {name: getattr(self, name) for name in OPTIONS}
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -134,6 +100,20 @@ class SearchOptions:
     def reach(self) -> int:
         """The number of nearest items that the page needs: offset + k."""
         return self.offset + self.k
+
+
+OPTIONS = tuple(each.name for each in dataclasses.fields(SearchOptions))
+HeldT = TypeVar("HeldT", bound="SearchOptions | Hits")
+
+
+def changed(value: HeldT, **values: object) -> HeldT:
+    """Return a copy of a query or a result with other values of some attributes.
+
+    `dataclasses.replace` would set and check all values again, which takes ten times as long.
+    """
+    copied = object.__new__(type(value))
+    copied.__dict__.update(value.__dict__, **values)
+    return copied
 
 
 def described(option: str) -> str:
@@ -167,19 +147,19 @@ class Query(SearchOptions):
         own_text: The same for silos of this process. It is never sent to another machine.
     """
 
-    bits: Bits
-    words: Annotated[npt.NDArray[np.unsignedinteger], CODE]
-    model_digest: Model
+    bits: fields.Bits
+    words: Annotated[npt.NDArray[np.unsignedinteger], fields.CODE]
+    model_digest: fields.Model
     previews: bool = False
-    tie_key: Annotated[bytes, KEY] = b""
-    content: Annotated[np.ndarray | None, CONTENT, Sometimes] = None
-    nodes: Annotated[Mapping[str, np.ndarray] | None, Unsent] = None
-    request_id: Annotated[RequestId, Sometimes] = ""
-    seconds_left: SecondsLeft = None
-    source: Annotated[Source | None, Sometimes] = None
-    magnitudes: Annotated[Magnitudes | None, MAGNITUDES, Sometimes] = None
-    text: Annotated[Text | None, Sometimes] = None
-    own_text: Annotated[str | None, Unsent] = None
+    tie_key: Annotated[bytes, fields.KEY] = b""
+    content: Annotated[np.ndarray | None, fields.CONTENT, fields.Sometimes] = None
+    nodes: Annotated[Mapping[str, np.ndarray] | None, fields.Unsent] = None
+    request_id: Annotated[fields.RequestId, fields.Sometimes] = ""
+    seconds_left: fields.SecondsLeft = None
+    source: Annotated[Source | None, fields.Sometimes] = None
+    magnitudes: Annotated[Magnitudes | None, fields.MAGNITUDES, fields.Sometimes] = None
+    text: Annotated[fields.Text | None, fields.Sometimes] = None
+    own_text: Annotated[str | None, fields.Unsent] = None
 
     def __post_init__(self) -> None:
         """Check the code and the options.
@@ -212,17 +192,12 @@ class Query(SearchOptions):
         return max(self.reach, self.window)
 
     def with_key(self, tie_key: bytes) -> Query:
-        """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
-        # `dataclasses.replace` would check all values again, for each query.
-        copied = object.__new__(Query)
-        copied.__dict__.update(self.__dict__, tie_key=tie_key)
-        return copied
+        """Return the query with another ``tie_key``."""
+        return changed(self, tie_key=tie_key)
 
     def without_magnitudes(self) -> Query:
-        """Return the query without its magnitudes. The other values are not checked again."""
-        copied = self.with_key(self.tie_key)
-        object.__setattr__(copied, "magnitudes", None)
-        return copied
+        """Return the query without its magnitudes."""
+        return changed(self, magnitudes=None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -277,36 +252,36 @@ class Hits:
         applied: Number of the query's conditions (``where``) that the silo applied, which must be all.
     """
 
-    ids: tuple[Text, ...] = ()
-    distances: tuple[Count | None, ...] = ()
-    silos: Annotated[tuple[str, ...], Unsent] = ()
-    payloads: Annotated[tuple[Mapping[str, Any], ...], PAYLOADS] = ()
-    found_by: Annotated[tuple[tuple[Modality, ...], ...], FOUND_BY] = ()
-    left_out: Annotated[Mapping[int, int], LEFT_OUT] = field(default_factory=dict)
-    missing_silos: Annotated[Mapping[str, str], Unsent] = field(default_factory=dict)
-    limited_silos: Annotated[Mapping[str, str], LIMITED] = field(default_factory=dict)
-    model_digests: Annotated[frozenset[str], MODELS] = frozenset()
-    ranks: Annotated[tuple[int, ...] | None, Unsent] = None
-    scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
-    order_values: Annotated[tuple[Count, ...] | None, Sometimes] = None
-    cosines: Annotated[tuple[Count | None, ...] | None, Sometimes] = None
-    probabilities: Annotated[tuple[float | None, ...] | None, Unsent] = None
-    strengths: Annotated[tuple[Strength | None, ...] | None, Unsent] = None
-    step_bits: Annotated[int, Field(ge=1, lt=MOST_ITEMS), Sometimes] = 1
-    searched: Annotated[Count, Sometimes] = 0
-    edition: Annotated[Text, Sometimes] = field(default="", compare=False)
-    unknown_words: Annotated[tuple[str, ...], Unsent] = ()
-    unread: Annotated[Unread | None, Unsent] = None
-    folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
-    alterations: Annotated[tuple[Alteration, ...] | None, Sometimes] = None
-    tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, Sometimes] = None
-    matched: Annotated[tuple[Count, ...] | None, Sometimes] = None
-    text: Annotated[str, Unsent] = ""
-    excluded_words: Annotated[tuple[str, ...], Unsent] = ()
-    by_code_only: Annotated[tuple[str, ...], Unsent] = ()
-    applied: Annotated[Count, Sometimes] = 0
-    facets: Annotated[Mapping[str, Mapping[str, int]] | None, FACETS, Sometimes] = None
-    newest: Annotated[bool, Unsent] = False
+    ids: tuple[fields.Text, ...] = ()
+    distances: tuple[fields.Count | None, ...] = ()
+    silos: Annotated[tuple[str, ...], fields.Unsent] = ()
+    payloads: Annotated[tuple[Mapping[str, Any], ...], fields.PAYLOADS] = ()
+    found_by: Annotated[tuple[tuple[Modality, ...], ...], fields.FOUND_BY] = ()
+    left_out: Annotated[Mapping[int, int], fields.LEFT_OUT] = field(default_factory=dict)
+    missing_silos: Annotated[Mapping[str, str], fields.Unsent] = field(default_factory=dict)
+    limited_silos: Annotated[Mapping[str, str], fields.LIMITED] = field(default_factory=dict)
+    model_digests: Annotated[frozenset[str], fields.MODELS] = frozenset()
+    ranks: Annotated[tuple[int, ...] | None, fields.Unsent] = None
+    scores: Annotated[tuple[fields.Score, ...] | None, fields.Sometimes] = None
+    order_values: Annotated[tuple[fields.Count, ...] | None, fields.Sometimes] = None
+    cosines: Annotated[tuple[fields.Count | None, ...] | None, fields.Sometimes] = None
+    probabilities: Annotated[tuple[float | None, ...] | None, fields.Unsent] = None
+    strengths: Annotated[tuple[Strength | None, ...] | None, fields.Unsent] = None
+    step_bits: Annotated[int, Field(ge=1, lt=fields.MOST_ITEMS), fields.Sometimes] = 1
+    searched: Annotated[fields.Count, fields.Sometimes] = 0
+    edition: Annotated[fields.Text, fields.Sometimes] = field(default="", compare=False)
+    unknown_words: Annotated[tuple[str, ...], fields.Unsent] = ()
+    unread: Annotated[Unread | None, fields.Unsent] = None
+    folders: Annotated[Mapping[str, tuple[Path, ...]], fields.Unsent] = field(default_factory=dict)
+    alterations: Annotated[tuple[Alteration, ...] | None, fields.Sometimes] = None
+    tiers: Annotated[tuple[Annotated[int, Field(ge=EXACT, le=BY_CODE)], ...] | None, fields.Sometimes] = None
+    matched: Annotated[tuple[fields.Count, ...] | None, fields.Sometimes] = None
+    text: Annotated[str, fields.Unsent] = ""
+    excluded_words: Annotated[tuple[str, ...], fields.Unsent] = ()
+    by_code_only: Annotated[tuple[str, ...], fields.Unsent] = ()
+    applied: Annotated[fields.Count, fields.Sometimes] = 0
+    facets: Annotated[Mapping[str, Mapping[str, int]] | None, fields.FACETS, fields.Sometimes] = None
+    newest: Annotated[bool, fields.Unsent] = False
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -336,6 +311,10 @@ class Hits:
     def _repr_html_(self) -> str:
         """Return the hits as an HTML table with previews, for notebooks."""
         return as_html(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table with a row per hit (`as_frame`)."""
+        return as_frame(self)
 
     @property
     def places(self) -> Sequence[float]:
@@ -429,7 +408,7 @@ class Hits:
             else calibration.judged(distance, searched=self.searched, known=known, bar=bar)
             for distance, tier in zip(self.distances, self.in_tiers, strict=True)
         ]
-        return replace(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))
+        return changed(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))
 
     @property
     def answered(self) -> bool:
@@ -463,12 +442,12 @@ class Hits:
         taken: dict[str, Any] = {
             name: tuple(map(column.__getitem__, positions)) for name, column in columns.items() if column
         }
-        return replace(self, left_out=self.left_out if left_out is None else left_out, **taken)
+        return changed(self, left_out=self.left_out if left_out is None else left_out, **taken)
 
     def by_words(self) -> Hits:
         """Return only the hits with all words of the query, without the distances, for a query that no code stands for."""
         found = self.taken([place for place, tier in enumerate(self.in_tiers) if tier < BY_CODE], left_out={})
-        return replace(found, distances=(None,) * len(found), found_by=(), ranks=None)
+        return changed(found, distances=(None,) * len(found), found_by=(), ranks=None)
 
     def page(self, offset: int) -> Hits:
         """Return the same result without its first ``offset`` hits."""

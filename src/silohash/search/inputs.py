@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base import errors
 from silohash.base.arrays import as_array, given
-from silohash.base.errors import (
-    EmptyInput,
-    MissingFile,
-    NoEffect,
-    OneInputNeeded,
-    OutOfRange,
-    UnknownName,
-    UnreadablePicture,
-    WrongShape,
-    WrongType,
-)
 from silohash.base.files import npy_in, read_bytes, read_npy
 from silohash.base.forms import MALFORMED, damaged, detail
 from silohash.base.types import MODALITIES, TARGETS, Modality, Target
@@ -56,9 +46,9 @@ def read_input(
     """
     _check_given(text, image, vector, region)
     if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
-        raise OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
+        raise errors.OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
     if image is not None:
-        picture = _read_image(image) if region is None else cropped(_read_image(image), region)
+        picture = read_picture(image) if region is None else cropped(read_picture(image), region)
         return picture if text is None else Composed(picture, text, text_weight), "image"
     if text is not None:
         return text, "text"
@@ -70,14 +60,24 @@ def _check_given(text: object, image: object, vector: object, region: object) ->
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) > 1 and given != ["text", "image"]:
         were = f"{' and '.join(given)} were given"
-        raise OneInputNeeded(f"Search for one of text, image and vector, or for a text with an image; {were}.")
+        raise errors.OneInputNeeded(f"Search for one of text, image and vector, or for a text with an image; {were}.")
     if text is not None:
-        if not isinstance(text, str):
-            raise WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
-        if not text.strip():
-            raise EmptyInput("The text is empty. Give the words to search for.")
+        checked_text(text)
     if region is not None and image is None:
-        raise NoEffect("region is a part of an image. Add an image, or leave the region out.")
+        raise errors.NoEffect("region is a part of an image. Add an image, or leave the region out.")
+
+
+def checked_text(text: object) -> str:
+    """Return a text that has words.
+
+    Raises:
+        UserError: If it is not a str, or is empty.
+    """
+    if not isinstance(text, str):
+        raise errors.WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
+    if not text.strip():
+        raise errors.EmptyInput("The text is empty. Give the words to search for.")
+    return text
 
 
 def several(names: str | Iterable[str]) -> list[str]:
@@ -97,7 +97,7 @@ def modality_named(name: str) -> Modality:
         UserError: If there is no such modality.
     """
     if name not in MODALITIES:
-        raise UnknownName(f'"{name}" is not a modality. Use image or text.')
+        raise errors.UnknownName(f'"{name}" is not a modality. Use image or text.')
     return name
 
 
@@ -108,11 +108,16 @@ def target_named(name: str) -> Target:
         UserError: If there is no such target.
     """
     if name not in TARGETS:
-        raise UnknownName(f'"{name}" cannot be found. Use item, image or text.')
+        raise errors.UnknownName(f'"{name}" cannot be found. Use item, image or text.')
     return name
 
 
-def _read_image(image: ImageLike) -> Image.Image:
+def read_picture(image: ImageLike) -> Image.Image:
+    """Return an image that was given as a path, a Pillow image or uint8 pixels.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
     if isinstance(image, np.ndarray):
         return _from_pixels(image)
     if not isinstance(image, str | Path):
@@ -122,10 +127,12 @@ def _read_image(image: ImageLike) -> Image.Image:
     try:
         return decode(read_bytes(Path(image)))
     except FileNotFoundError as error:
-        raise MissingFile(f'The file "{image}" does not exist. Check its path.') from error
+        raise errors.MissingFile(f'The file "{image}" does not exist. Check its path.') from error
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or error
-        raise UnreadablePicture(f'"{image}" cannot be read as an image ({reason}). Give a PNG or JPEG file.') from error
+        raise errors.UnreadablePicture(
+            f'"{image}" cannot be read as an image ({reason}). Give a PNG or JPEG file.'
+        ) from error
 
 
 def _from_pillow(image: object) -> Image.Image:
@@ -136,14 +143,16 @@ def _from_pillow(image: object) -> Image.Image:
     from silohash.data.pictures.reading import to_rgb
 
     if not isinstance(image, Image.Image):
-        raise WrongType(f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels.")
+        raise errors.WrongType(
+            f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels."
+        )
     if image.mode in {"L", "RGB"} and PROFILE not in image.info:
         return image
     try:
         image.load()
         return to_rgb(image)
     except (OSError, ValueError) as error:
-        raise UnreadablePicture(
+        raise errors.UnreadablePicture(
             f"The image of mode {image.mode} cannot be converted to RGB ({error}). Convert it first."
         ) from error
 
@@ -153,7 +162,7 @@ def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Image.Image:
 
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     if pixels.dtype != np.uint8 or not is_image or not pixels.size:
-        raise WrongShape(
+        raise errors.WrongShape(
             f"The pixels have type {pixels.dtype} and shape {pixels.shape}. "
             "Give uint8 of shape (height, width) or (height, width, 3)."
         )
@@ -164,7 +173,7 @@ def _read_vector(vector: VectorLike | None) -> Value:
     if not isinstance(vector, str | Path):
         return as_array(given("numbers of the vector", vector), "Give a vector of numbers.")
     if not Path(vector).exists():
-        raise MissingFile(f'The file "{vector}" does not exist. Check its path.')
+        raise errors.MissingFile(f'The file "{vector}" does not exist. Check its path.')
     return _numbers(read_npy(Path(vector), remedy=SAVED), f'"{vector}"')
 
 
@@ -184,5 +193,5 @@ def vector_in(content: bytes) -> np.ndarray:
 def _numbers(found: np.ndarray, where: str) -> np.ndarray:
     """Return an array after checking that it holds numbers."""
     if found.dtype.kind not in "fiub":
-        raise WrongType(f"{where} holds values of type {found.dtype}. Save a vector of numbers with numpy.save.")
+        raise errors.WrongType(f"{where} holds values of type {found.dtype}. Save a vector of numbers with numpy.save.")
     return found

@@ -17,20 +17,8 @@ from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.significance import seed_interval
 from silohash.report.tables import COLUMNS, csv_table, markdown_table
 from silohash.run.events import RoundRecord
+from silohash.study import pivot
 from silohash.study.config import RESULT_FIELDS
-from silohash.study.pivot import (
-    SIGNIFICANT,
-    Cell,
-    Key,
-    ResultTable,
-    annotated,
-    field_values,
-    file_name,
-    make_table,
-    result_tables,
-    table_layout,
-    with_interval,
-)
 from silohash.study.results import RunResult, StudyResults
 
 TABLES = "tables"
@@ -50,7 +38,7 @@ _LATEX = {
 BYTES_PER_MEGABYTE = 1_000_000
 MEMORY = "peak memory (MB)"
 
-CELL_COLUMNS: Mapping[str, Callable[[Cell], object]] = {
+CELL_COLUMNS: Mapping[str, Callable[[pivot.Cell], object]] = {
     "mean": lambda cell: cell.mean,
     "low": lambda cell: cell.low,
     "high": lambda cell: cell.high,
@@ -99,11 +87,11 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     written = []
     tuning = study.config.tune or study.config.tuned
     tuned = (tuning.sentence(),) if tuning else ()
-    figures = result_tables(study)
+    figures = pivot.result_tables(study)
     references = [(axis, name) for axis, names in study.config.table.against.items() for name in names]
     differences = [difference_table(table, *reference) for table in figures for reference in references]
     for table in (*figures, *differences, cost_table(study)):
-        complete = annotated(replace(table, notes=(*table.notes, *tuned)))
+        complete = pivot.annotated(replace(table, notes=(*table.notes, *tuned)))
         for suffix, render in ((".md", markdown), (".csv", summary), (".tex", latex)):
             path = folder / f"{table.name}{suffix}"
             write_text(path, render(complete))
@@ -114,7 +102,7 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     return written
 
 
-def markdown(table: ResultTable) -> str:
+def markdown(table: pivot.ResultTable) -> str:
     """Return a table as Markdown: its title, the table and a list of its notes."""
     headings = [*map(markdown_of, table.row_fields), *(markdown_of(", ".join(column)) for column in table.columns)]
     lines = [[*map(markdown_of, row), *(_markdown_cell(table, cell) for cell in cells)] for row, cells in table.lines()]
@@ -123,7 +111,7 @@ def markdown(table: ResultTable) -> str:
     return f"### {markdown_of(table.title)}\n\n{body}\n{notes}"
 
 
-def summary(table: ResultTable) -> str:
+def summary(table: pivot.ResultTable) -> str:
     """Return a table as CSV with one row per cell: its choices, mean, interval, seeds, rank and conditions."""
     fields = list(next(iter(table.cells.values())).fields)
     lines = [[*cell.fields.values(), *(of(cell) for of in CELL_COLUMNS.values())] for cell in table.cells.values()]
@@ -139,7 +127,7 @@ def long_form(study: StudyResults) -> str:
     )
 
 
-def latex(table: ResultTable) -> str:
+def latex(table: pivot.ResultTable) -> str:
     """Return a table as LaTeX with the best figure in bold and the second underlined. It needs the booktabs package."""
     left = len(table.row_fields)
     head = _latex_head(table)
@@ -179,7 +167,7 @@ def escaped(text: str) -> str:
     return "".join(_LATEX.get(letter) or _greek(letter) for letter in visible(text))
 
 
-def value_text(table: ResultTable, cell: Cell) -> tuple[str, str]:
+def value_text(table: pivot.ResultTable, cell: pivot.Cell) -> tuple[str, str]:
     """Return a cell's figure and its interval as plain text; the reason and an empty text for an empty cell."""
     if not math.isfinite(cell.mean):
         return cell.empty_because or "–", ""
@@ -191,25 +179,25 @@ def value_text(table: ResultTable, cell: Cell) -> tuple[str, str]:
     return table.format_value(cell.mean), ""
 
 
-def _symbols(cell: Cell) -> str:
-    significant = "†" if cell.p_value is not None and cell.p_value < SIGNIFICANT else ""
+def _symbols(cell: pivot.Cell) -> str:
+    significant = "†" if cell.p_value is not None and cell.p_value < pivot.SIGNIFICANT else ""
     labels = "‡ oracle" if cell.needs_query_label else "§" if cell.uses_labels else ""
     return significant + labels
 
 
-def _seeds_text(cell: Cell) -> str:
+def _seeds_text(cell: pivot.Cell) -> str:
     wanted = len(cell.seeds) + cell.missing
     return f"[{len(cell.values)} of {wanted} seeds]" if cell.values and len(cell.values) < wanted else ""
 
 
-def _markdown_cell(table: ResultTable, cell: Cell) -> str:
+def _markdown_cell(table: pivot.ResultTable, cell: pivot.Cell) -> str:
     figure, interval = value_text(table, cell)
     figure = {"best": f"**{figure}**", "second": f"*{figure}*", "": figure}[cell.rank]
     letter = f"<sup>{cell.footnote}</sup>" if cell.footnote else ""
     return " ".join(part for part in (figure + _symbols(cell) + letter, interval, _seeds_text(cell)) if part)
 
 
-def _latex_cell(table: ResultTable, cell: Cell) -> str:
+def _latex_cell(table: pivot.ResultTable, cell: pivot.Cell) -> str:
     figure, interval = value_text(table, cell)
     figure = escaped(figure)
     figure = {"best": rf"\textbf{{{figure}}}", "second": rf"\underline{{{figure}}}", "": figure}[cell.rank]
@@ -219,7 +207,7 @@ def _latex_cell(table: ResultTable, cell: Cell) -> str:
     return figure + escaped(_symbols(cell)) + letter + small
 
 
-def _latex_head(table: ResultTable) -> list[str]:
+def _latex_head(table: pivot.ResultTable) -> list[str]:
     """Return the lines of the heading, one per column field, with equal neighbors merged."""
     left = len(table.row_fields)
     lines = []
@@ -251,15 +239,15 @@ def _greek(letter: str) -> str:
     return f"$\\{name.lower()}$" if letter.lower() != letter.upper() and "α" <= letter <= "ω" else letter
 
 
-def cost_table(study: StudyResults) -> ResultTable:
+def cost_table(study: StudyResults) -> pivot.ResultTable:
     """Return the table of costs, with the axes of the tables of figures and one column per cost that is known."""
     config = study.config
-    rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in table_layout(config))
+    rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in pivot.table_layout(config))
     rows += [name for name in config.axis_names if name not in (*rows, *columns)]
     measured = any(run.peak_bytes is not None for run in study.runs)
     costs = [name for name in COSTS if measured or name != MEMORY]
-    table = make_table(
-        config, (tuple(rows), (*columns, "measure")), {**field_values(study, ()), "measure": costs}, {},
+    table = pivot.make_table(
+        config, (tuple(rows), (*columns, "measure")), {**pivot.field_values(study, ()), "measure": costs}, {},
         partial(_cost_cell, study),
     )  # fmt: skip
     return replace(
@@ -285,18 +273,18 @@ def _per_round(run: RunResult, cost: Callable[[RoundRecord], float]) -> float:
     return float(np.mean([cost(record) for record in run.rounds])) if run.rounds else math.nan
 
 
-def _cost_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
+def _cost_cell(study: StudyResults, fields: Mapping[str, str]) -> pivot.Cell:
     runs = study.runs_with(fields)
     values = [COSTS[fields["measure"]](run) for run in runs]
-    return with_interval(
-        Cell(
+    return pivot.with_interval(
+        pivot.Cell(
             fields=fields, seeds=tuple(run.seed for run in runs), missing=len(study.config.seeds) - len(runs),
             values=tuple(value for value in values if math.isfinite(value)),
         )
     )  # fmt: skip
 
 
-def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTable:
+def difference_table(table: pivot.ResultTable, axis: str, reference: str) -> pivot.ResultTable:
     """Return the differences of all other choices of an axis from one choice, the reference, paired by seed.
 
     Runs with the same seed share partition, validation items and initial parameters. Pairing removes the part of the spread
@@ -314,13 +302,13 @@ def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTab
         "The interval is that of the paired differences."
     )
     return replace(
-        table, title=f"{table.title}, difference from {reference}", name=f"{table.name}-minus-{file_name(reference)}",
+        table, title=f"{table.title}, difference from {reference}", name=f"{table.name}-minus-{pivot.file_name(reference)}",
         rows=rows, columns=columns, cells=cells, ranked=False, notes=(note,),
         format_value=lambda value: f"{value:+.3f}",
     )  # fmt: skip
 
 
-def paired_difference(cell: Cell, reference: Cell) -> Cell:
+def paired_difference(cell: pivot.Cell, reference: pivot.Cell) -> pivot.Cell:
     """Return the differences of two cells for the seeds that both have, with Student's interval of their mean.
 
     A single seed gives a difference without an interval. A difference from figures that use the true labels of items is
@@ -335,14 +323,14 @@ def paired_difference(cell: Cell, reference: Cell) -> Cell:
     values = tuple(value for _, value in pairs)
     low, high = seed_interval(values)
     rows = (*cell.rows, *(row for row in reference.rows if row.uses_labels)) if pairs else ()
-    return Cell(
+    return pivot.Cell(
         fields=cell.fields, seeds=tuple(seed for seed, _ in pairs),
         missing=len(cell.seeds) + cell.missing - len(pairs), rows=rows, values=values, low=low,
         high=high, interval="seeds" if len(values) > 1 else "",
     )  # fmt: skip
 
 
-def _without(keys: tuple[Key, ...], fields: tuple[str, ...], axis: str, reference: str) -> tuple[Key, ...]:
+def _without(keys: tuple[pivot.Key, ...], fields: tuple[str, ...], axis: str, reference: str) -> tuple[pivot.Key, ...]:
     """Return the keys whose value of the axis is not the reference."""
     if axis not in fields:
         return keys

@@ -7,16 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from silohash.base import files
 from silohash.base.errors import DamagedFile, RunChanged
-from silohash.base.files import (
-    TRAIN_AGAIN,
-    digest_arrays,
-    folder_beside,
-    read_arrays,
-    read_json,
-    write_arrays,
-    write_json,
-)
 from silohash.base.forms import check_version, reading
 from silohash.base.types import Arrays
 from silohash.methods.federated.base import ServerState
@@ -99,8 +91,8 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
     Files of the best round are linked from the previous checkpoint if that round has not changed.
     """
     path = folder / "state.json"
-    previous = read_json(path, _StoredState, remedy=TRAIN_AGAIN) if path.exists() else None
-    with folder_beside(folder) as new:
+    previous = files.read_json(path, _StoredState, remedy=files.TRAIN_AGAIN) if path.exists() else None
+    with files.folder_beside(folder) as new:
         digests = {
             "server": _write(new / "server.safetensors", _sections(state.server)),
             "silos": _write(new / "silos.safetensors", state.silos),
@@ -117,7 +109,7 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
                 digests["best_server"] = _write(new / "best_server.safetensors", _sections(state.best_server))
                 digests["best_silos"] = _write(new / "best_silos.safetensors", state.best_silos)
         stored = _StoredState(FORMAT_VERSION, state.round, state.best_score, state.best_round, config_digest, digests)
-        write_json(new / "state.json", asdict(stored))
+        files.write_json(new / "state.json", asdict(stored))
 
 
 def load_checkpoint(folder: Path, config_digest: str) -> RunState:
@@ -126,7 +118,7 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     Raises:
         UserError: If it is missing, damaged, or was written for another config or has another version of the format.
     """
-    about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
+    about = files.read_json(folder / "state.json", _StoredState, remedy=files.TRAIN_AGAIN)
     check_version(folder, about.format_version, FORMAT_VERSION, "Resume the run with the silohash that wrote it.")
     if about.config_digest != config_digest:
         raise RunChanged(
@@ -157,14 +149,14 @@ def _sections(server: ServerState) -> dict[str, Arrays]:
 def _write(path: Path, parts: Mapping[str, Arrays] | Mapping[int, Arrays]) -> str:
     """Write parts by name to a file, and return its digest. Only its owner can read a secret of differential privacy."""
     arrays = {f"{part}/{name}": array for part, held in parts.items() for name, array in held.items()}
-    write_arrays(path, arrays, private=any(name.endswith(f"/{KEY}") for name in arrays))
-    return digest_arrays(arrays)
+    files.write_arrays(path, arrays, private=any(name.endswith(f"/{KEY}") for name in arrays))
+    return files.digest_arrays(arrays)
 
 
 def _read(path: Path, digest: str) -> dict[str, Arrays]:
     """Return the parts that `_write` wrote. Those without arrays are left out."""
-    arrays, _ = read_arrays(path)
-    if digest_arrays(arrays) != digest:
+    arrays, _ = files.read_arrays(path)
+    if files.digest_arrays(arrays) != digest:
         raise DamagedFile(f"{path} was damaged or replaced, because its digest is another one. Train the run again.")
     parts: dict[str, Arrays] = {}
     for key, array in arrays.items():
@@ -174,10 +166,10 @@ def _read(path: Path, digest: str) -> dict[str, Arrays]:
 
 
 def _read_server(path: Path, digest: str) -> ServerState:
-    with reading(path, remedy=TRAIN_AGAIN):
+    with reading(path, remedy=files.TRAIN_AGAIN):
         return ServerState(**{"params": {}, **_read(path, digest)})
 
 
 def _read_silos(path: Path, digest: str) -> dict[int, Arrays]:
-    with reading(path, remedy=TRAIN_AGAIN):
+    with reading(path, remedy=files.TRAIN_AGAIN):
         return {int(silo): arrays for silo, arrays in _read(path, digest).items()}

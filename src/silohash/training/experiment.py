@@ -15,17 +15,7 @@ import numpy.typing as npt
 import torch
 
 from silohash import __version__
-from silohash.base import seeds
-from silohash.base.errors import (
-    LabelsNeeded,
-    MissingFile,
-    ModalityNeeded,
-    NoEffect,
-    OutOfRange,
-    PairsNeeded,
-    UnsuitableFeatures,
-    ValidationNeeded,
-)
+from silohash.base import errors, seeds
 from silohash.base.files import digest_file, read_json
 from silohash.base.locks import INPUTS
 from silohash.base.types import MODALITIES, Modality, Notify, Task
@@ -42,7 +32,7 @@ from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
-from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
+from silohash.methods.federated.statistics import ENCRYPTION, RevealParams, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
 from silohash.run.config.exchange import objections_to_private_silos
@@ -57,16 +47,7 @@ from silohash.run.model.trained import TrainedModel
 from silohash.run.model.word_start import GIVE_ANOTHER, VECTORS, install_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
-from silohash.training.engines.port import (
-    WAIT_FOR_ALL,
-    Attendance,
-    Engine,
-    InProcess,
-    Limits,
-    SiloResult,
-    SiloTask,
-    TaskKind,
-)
+from silohash.training.engines import port
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.held_back import calibrations, code_uses
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
@@ -124,7 +105,7 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
         check_private_model(prepared.resolved, prepared.spec)
     vectors = config.features.text.get("vectors")
     if vectors and not Path(str(vectors)).is_file():
-        raise MissingFile(f"{vectors} is missing. {GIVE_ANOTHER}")
+        raise errors.MissingFile(f"{vectors} is missing. {GIVE_ANOTHER}")
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run
@@ -177,7 +158,9 @@ def unfitted_featurizers(archive: Archive, resolved: ResolvedConfig) -> dict[Mod
         if column is not None:
             unfitted[modality] = featurizer(modality, column, options[modality])
     if not unfitted:
-        raise ModalityNeeded(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
+        raise errors.ModalityNeeded(
+            f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.'
+        )
     check_tokens(unfitted, resolved)
     return unfitted
 
@@ -195,7 +178,7 @@ def check_tokens(featurizers: Featurizers, resolved: ResolvedConfig) -> None:
     name, scores = resolved.config.local.name, resolved.local.traits.scores_pairs
     for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:
-            raise UnsuitableFeatures(
+            raise errors.UnsuitableFeatures(
                 f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
                 'archive with regions or set features.image.kind = "picture_regions", and set features.text.kind = "words".'
                 if scores
@@ -204,7 +187,7 @@ def check_tokens(featurizers: Featurizers, resolved: ResolvedConfig) -> None:
             )
         if not scores and len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
             able = [name for name in LOCAL_METHODS.table if LOCAL_METHODS.resolve(name).traits.takes_tokens]
-            raise UnsuitableFeatures(
+            raise errors.UnsuitableFeatures(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
                 f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "{able[0]}".'
             )
@@ -220,15 +203,15 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
     if resolved.local.traits.scores_pairs and modalities < len(MODALITIES):
         lacking = "image" if archive.image is None else "text"
         note = f" (regions: {archive.card.notes['regions']})" if "regions" in archive.card.notes else ""
-        raise ModalityNeeded(
+        raise errors.ModalityNeeded(
             f'The local method "{config.local.name}" scores images against texts, and archive "{archive.card.name}" has no '
             f"{lacking} column{note}. Use an archive that has both."
         )
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
-        raise LabelsNeeded(needs_labels(archive, resolved))
+        raise errors.LabelsNeeded(needs_labels(archive, resolved))
     if modalities < federated.traits.min_modalities:
-        raise ModalityNeeded(
+        raise errors.ModalityNeeded(
             f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {modalities}. Choose another federated method.'
         )
@@ -244,17 +227,17 @@ def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
     if not item_bits:
         return
     if item_bits >= bits:
-        raise OutOfRange(
+        raise errors.OutOfRange(
             f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
             f"Set local.item_bits to at most {bits - 1}."
         )
     if modalities < len(MODALITIES):
-        raise NoEffect(
+        raise errors.NoEffect(
             f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
             "local.item_bits = 0."
         )
     if resolved.federated.traits.class_codes:
-        raise NoEffect(
+        raise errors.NoEffect(
             f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
             "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
         )
@@ -271,7 +254,7 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
     }
     for label, member in federated.parts(settings.name).items():
         if member.traits.reveals:
-            allowed = member.traits.reveals_allowed
+            allowed = isinstance(member.params, RevealParams) and member.params.reveal_items
             check_revealing_sums(label, member.traits.reveals, allowed=allowed, rules=[k for k in given if given[k]])
 
 
@@ -281,12 +264,12 @@ def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfi
     if not settings.validation:
         return
     if settings.validation_by == "labels" and archive.labels is None:
-        raise LabelsNeeded(
+        raise errors.LabelsNeeded(
             f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
             'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
         )
     if settings.validation_by == "pairs" and modalities < len(MODALITIES):
-        raise PairsNeeded(
+        raise errors.PairsNeeded(
             'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
             f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
         )
@@ -298,7 +281,7 @@ def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
     members = federated.parts(config.federated.name)
     scoring = [label for label, member in members.items() if member.traits.needs_scores]
     if scoring and not judged:
-        raise ValidationNeeded(
+        raise errors.ValidationNeeded(
             f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
             f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
             'weighting = "examples".'
@@ -316,7 +299,7 @@ def _train(
     worker = Worker(prepared, choose_device(train.device))
     workers = min(train.workers, len(prepared.silos))
     inputs = run.folder / INPUTS
-    engine: Engine = InProcess(worker) if workers == 1 else WorkerProcesses(inputs, workers, prepared.save)
+    engine: port.Engine = port.InProcess(worker) if workers == 1 else WorkerProcesses(inputs, workers, prepared.save)
     try:
         engine.start([name for name, _, _ in prepared.silos])
         state = train_rounds(run, worker, featurizers, engine, observers=observers)
@@ -330,10 +313,10 @@ def train_rounds(
     run: Run,
     worker: Worker,
     featurizers: Featurizers,
-    engine: Engine,
+    engine: port.Engine,
     *,
     observers: Sequence[Observer] = (),
-    limits: Limits = WAIT_FOR_ALL,
+    limits: port.Limits = port.WAIT_FOR_ALL,
 ) -> RunState:
     """Run the remaining rounds of a run with an engine that has been started, and return the state after the last."""
     prepared = worker.prepared
@@ -396,7 +379,7 @@ def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
     return np.asarray(prepared.arrays[modality][rows])
 
 
-def deploy(state: RunState, prepared: Prepared, featurizers: Featurizers, engine: Engine) -> TrainedModel:
+def deploy(state: RunState, prepared: Prepared, featurizers: Featurizers, engine: port.Engine) -> TrainedModel:
     """Return the trained model of the best round, with a personal model per silo if the method has them."""
     server, _, number = state.chosen()
     server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)
@@ -405,7 +388,7 @@ def deploy(state: RunState, prepared: Prepared, featurizers: Featurizers, engine
         personal = {
             answer.update.sender: dict(answer.update.params)
             for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))
-            if isinstance(answer, SiloResult)
+            if isinstance(answer, port.SiloResult)
         }
     return prepared.trained(featurizers, server, personal, round=number)
 
@@ -417,11 +400,13 @@ class Judgments(NamedTuple):
     codes: dict[Modality, CodeUse]
 
 
-def judgments(state: RunState, prepared: Prepared, engine: Engine, limits: Limits = WAIT_FOR_ALL) -> Judgments:
+def judgments(
+    state: RunState, prepared: Prepared, engine: port.Engine, limits: port.Limits = port.WAIT_FOR_ALL
+) -> Judgments:
     """Return how sure hits of the best round's model are, and the use of its codes, unless it scores pairs or is private."""
     if prepared.resolved.local.traits.scores_pairs or prepared.config.exchange.privacy is not None:
         return Judgments({}, {})
-    attendance = Attendance(engine, limits)
+    attendance = port.Attendance(engine, limits)
     tasks = deploy_tasks(state, prepared, attendance.invited(range(len(prepared.silos))), kind="calibrate")
     announced = dict(enumerate(prepared.announced))
     sent = [(dict(result.update.sums), announced.get(result.silo)) for result in attendance.results(tasks)]
@@ -434,14 +419,16 @@ def deploy_tasks(
     prepared: Prepared,
     silos: Iterable[int],
     *,
-    kind: TaskKind = "deploy",
+    kind: port.TaskKind = "deploy",
     notes: Mapping[str, str] | None = None,
-) -> Iterator[SiloTask]:
+) -> Iterator[port.SiloTask]:
     """Yield the tasks to deploy the model of the best round, or to judge it, one per silo."""
     server, kept, number = state.chosen()
     for silo in silos:
         broadcast = broadcast_of(prepared.resolved.federated, server, silo, number + 1)
-        yield SiloTask(kind, silo, replace(broadcast, notes={**broadcast.notes, **(notes or {})}), kept.get(silo, {}))
+        yield port.SiloTask(
+            kind, silo, replace(broadcast, notes={**broadcast.notes, **(notes or {})}), kept.get(silo, {})
+        )
 
 
 def environment(config: RunConfig) -> dict[str, object]:

@@ -14,17 +14,8 @@ import numpy.typing as npt
 import torch
 from numpy.lib.format import open_memmap
 
-from silohash.base import seeds
+from silohash.base import files, seeds
 from silohash.base.errors import ConflictingOptions, ModalityNeeded, NothingUsable, UnknownName
-from silohash.base.files import (
-    explaining_disk_errors,
-    read_arrays,
-    read_json,
-    read_npy,
-    write_arrays,
-    write_json,
-    write_text,
-)
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, Arrays, Modality, Rows
 from silohash.data.archive import Archive
@@ -47,13 +38,7 @@ from silohash.models.tower_specs import tower_spec
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import NORM_LIMIT, RunConfig
 from silohash.run.model.trained import TrainedModel, deployed_weights
-from silohash.training.checks import (
-    SiloSizes,
-    decay_of_absent_words,
-    no_statistics,
-    towers_of_few_silos,
-    unreleased_classes,
-)
+from silohash.training import checks
 from silohash.training.updates.bounds import Announced, Bounds
 from silohash.training.updates.chain import Chain, Link, Screening
 from silohash.training.updates.compression import Compression
@@ -133,7 +118,7 @@ def fit_featurizers(
         column = archive.values(modality)
         assert column is not None  # noqa: S101  a featurizer exists only for columns of the archive
         held = [silo.train[archive.has(modality)[silo.train]] for silo in silos if silo.holds(modality)]
-        statistics = partial(no_statistics, featurizer) if private else featurizer.statistics
+        statistics = partial(checks.no_statistics, featurizer) if private else featurizer.statistics
         parts = [statistics(column, rows) for rows in held if len(rows)]
         if not parts:
             raise ModalityNeeded(
@@ -282,28 +267,28 @@ class Prepared:
 
     def save(self, folder: Path) -> None:
         """Write the inputs as files that worker processes map into memory."""
-        with explaining_disk_errors(folder):
+        with files.explaining_disk_errors(folder):
             for name, array in self.arrays.items():
                 mapped = open_memmap(folder / f"{name}.npy", mode="w+", dtype=array.dtype, shape=array.shape)
                 mapped[...] = array
                 mapped.flush()
-        write_arrays(folder / PUBLISHED, self.published)
+        files.write_arrays(folder / PUBLISHED, self.published)
         if self.key:
             self.key.save(folder / KEY)
-        write_text(folder / "config.toml", self.config.to_toml())
-        write_json(folder / "prepared.json", {"spec": self.spec.to_json(), "silos": self.silos})
+        files.write_text(folder / "config.toml", self.config.to_toml())
+        files.write_json(folder / "prepared.json", {"spec": self.spec.to_json(), "silos": self.silos})
 
     @staticmethod
     def load(folder: Path) -> Prepared:
         """Map the inputs that `save` wrote. Processes on one machine share the memory."""
-        about = read_json(folder / "prepared.json", _StoredInputs)
-        arrays: Arrays = {path.stem: read_npy(path, mapped=True) for path in sorted(folder.glob("*.npy"))}
+        about = files.read_json(folder / "prepared.json", _StoredInputs)
+        arrays: Arrays = {path.stem: files.read_npy(path, mapped=True) for path in sorted(folder.glob("*.npy"))}
         return Prepared(
             resolved=load_resolved(folder / "config.toml"),
             spec=about.spec,
             silos=about.silos,
             arrays=arrays,
-            published=read_arrays(folder / PUBLISHED)[0],
+            published=files.read_arrays(folder / PUBLISHED)[0],
             key=SiloKey.load(folder / KEY) if (folder / KEY).exists() else None,
         )
 
@@ -406,12 +391,12 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
     return found
 
 
-def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays) -> tuple[str, ...]:
+def _remarks_on_silos(resolved: ResolvedConfig, sizes: checks.SiloSizes, arrays: Arrays) -> tuple[str, ...]:
     settings, federated = resolved.config.federated, resolved.federated
     rule = settings.robust.rule if settings.robust else ""
-    towers = towers_of_few_silos(settings.given_cap, rule, sizes, arrays) if federated.traits.averages else ()
+    towers = checks.towers_of_few_silos(settings.given_cap, rule, sizes, arrays) if federated.traits.averages else ()
     releases = {name: part.traits.release for name, part in federated.parts(settings.name).items()}
-    return *unreleased_classes(releases, sizes, arrays), *towers
+    return *checks.unreleased_classes(releases, sizes, arrays), *towers
 
 
 def remarks_on(prepared: Prepared, featurizers: Featurizers) -> list[str]:
@@ -419,7 +404,7 @@ def remarks_on(prepared: Prepared, featurizers: Featurizers) -> list[str]:
     train, words = prepared.config.train, isinstance(featurizers.get("text"), BagOfWords)
     return [
         *_few_photographs(prepared, featurizers.get("image")),
-        *(decay_of_absent_words(train.optimizer, train.weight_decay) if words else ()),
+        *(checks.decay_of_absent_words(train.optimizer, train.weight_decay) if words else ()),
     ]
 
 

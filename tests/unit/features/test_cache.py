@@ -265,7 +265,7 @@ def test_a_full_disk_is_no_end(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("silohash.features.cache.write_arrays", full)
+    monkeypatch.setattr("silohash.features.cache.files.write_arrays", full)
     cache, said = opened(tmp_path)
     numbers = range(2 * BLOCK_ITEMS + 3)
     cache.add(digests(*numbers), vectors(*numbers))

@@ -9,18 +9,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from silohash.base.errors import (
-    BadLine,
-    ChoiceNeeded,
-    DamagedFile,
-    MissingFile,
-    NothingUsable,
-    RepeatedValue,
-    UnreadableFile,
-    WrongForm,
-    WrongKindOfFile,
-    WrongKindOfPath,
-)
+from silohash.base import errors
 from silohash.base.names import tidy
 from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
 from silohash.data.formats.columns import KNOWN, describe_slips, named
@@ -140,24 +129,26 @@ def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, li
     try:
         with path.open("rb") as stream:
             if path.suffix != ".parquet" and stream.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
-                raise WrongForm(f"{path} is encoded in UTF-16. Save it as UTF-8.")
+                raise errors.WrongForm(f"{path} is encoded in UTF-16. Save it as UTF-8.")
         rows = list(readers[path.suffix](path))
     except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
+        raise errors.UnreadableFile(
+            f"{path} cannot be read ({error.strerror or error}). Check its permissions."
+        ) from error
     if not rows:
-        raise NothingUsable(f"{path} has no rows. {EXAMPLE}")
+        raise errors.NothingUsable(f"{path} has no rows. {EXAMPLE}")
     return path, rows
 
 
 def _metadata_file(folder: Path) -> Path:
     listed = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
     if not folder.is_dir():
-        raise WrongKindOfPath(f"{folder} is not a folder. Give the folder that holds {listed}.")
+        raise errors.WrongKindOfPath(f"{folder} is not a folder. Give the folder that holds {listed}.")
     found = [folder / name for name in FILES if (folder / name).is_file()]
     if not found:
-        raise MissingFile(f"{folder} {f'has no {listed}' if any(folder.iterdir()) else 'is empty'}. {EXAMPLE}")
+        raise errors.MissingFile(f"{folder} {f'has no {listed}' if any(folder.iterdir()) else 'is empty'}. {EXAMPLE}")
     if len(found) > 1:
-        raise ChoiceNeeded(f"{folder} has {' and '.join(path.name for path in found)}. Keep one of them.")
+        raise errors.ChoiceNeeded(f"{folder} has {' and '.join(path.name for path in found)}. Keep one of them.")
     return found[0]
 
 
@@ -203,20 +194,20 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
 
 def _check_header(path: Path, header: list[str], problem: str) -> None:
     if problem:
-        raise BadLine(f"The first line of {path} cannot be read: {problem}. Correct the names of the columns.")
+        raise errors.BadLine(f"The first line of {path} cannot be read: {problem}. Correct the names of the columns.")
     if UNUSABLE.search("".join(header)):
-        raise WrongForm(f"The first line of {path} is not UTF-8. Save the file as UTF-8.")
+        raise errors.WrongForm(f"The first line of {path} is not UTF-8. Save the file as UTF-8.")
     _check_unrepeated(path, header)
     if not set(header) & set(KNOWN):
         shown = ", ".join(header)[:80]
         slips = "".join(f" {sentence}" for sentence in describe_slips(header))
-        raise WrongKindOfFile(f"{path} begins with {shown!r} instead of the names of columns.{slips} {EXAMPLE}")
+        raise errors.WrongKindOfFile(f"{path} begins with {shown!r} instead of the names of columns.{slips} {EXAMPLE}")
 
 
 def _check_unrepeated(path: Path, names: Sequence[str]) -> None:
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
-        raise RepeatedValue(f'{path} has the column "{repeated[0]}" more than once. Rename one of them.')
+        raise errors.RepeatedValue(f'{path} has the column "{repeated[0]}" more than once. Rename one of them.')
 
 
 def _json_rows(path: Path) -> Iterator[MetadataRow]:
@@ -255,7 +246,9 @@ def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
             rows = chain.from_iterable(batch.to_pylist() for batch in table.iter_batches())
             yield from starmap(_named_row, enumerate(rows, start=1))
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DamagedFile(f"{path} is damaged or not a parquet file ({str(error)[:200]}). Write it again.") from error
+        raise errors.DamagedFile(
+            f"{path} is damaged or not a parquet file ({str(error)[:200]}). Write it again."
+        ) from error
 
 
 def _named_row(number: int, values: dict[str, Any]) -> MetadataRow:

@@ -16,18 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import (
-    ConflictingOptions,
-    DataChanged,
-    NoEffect,
-    NothingUsable,
-    PairsNeeded,
-    TooFew,
-    UnknownName,
-    UserError,
-    WrongChoice,
-    WrongType,
-)
+from silohash.base import errors
 from silohash.base.files import digest_arrays, digest_json
 from silohash.base.forms import of_json, reading
 from silohash.base.registry import suggestion
@@ -35,23 +24,7 @@ from silohash.base.seeds import numpy_generator
 from silohash.base.types import Rows
 from silohash.base.visible import visible
 from silohash.data.archive import SPLITS, Archive
-from silohash.data.partitions import PARTITIONS
-from silohash.data.partitions.kinds import (
-    QUERIES_ALONE,
-    Classes,
-    Kind,
-    OverlappingKind,
-    Settings,
-    Shares,
-    check_count,
-    counted_rows,
-    even_shares,
-    picture_groups,
-    share,
-    strata_of,
-    training_split,
-    whole,
-)
+from silohash.data.partitions import PARTITIONS, kinds
 
 SCHEMA = 1
 MOST_ITEMS = 1 << 30
@@ -66,9 +39,9 @@ DEFAULT_MINIMUM = 32
 LACKING: Mapping[str, str] = {"missing_image": "pictures", "missing_text": "texts", "unpaired": "pairs"}
 """Setting of a partition, the share of the silos that lack something -> what they lack."""
 
-SHARED_DEFAULTS: Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
+SHARED_DEFAULTS: kinds.Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
 
-OPTIONAL: Settings = {"bootstrap": "", "separate_queries": False, "without": (), "without_items": 0}
+OPTIONAL: kinds.Settings = {"bootstrap": "", "separate_queries": False, "without": (), "without_items": 0}
 """Settings of every kind that a partition records only if they are given."""
 
 
@@ -135,7 +108,7 @@ class Partition:
             UserError: If the archive has other ids.
         """
         if self.archive != digest_arrays({"ids": archive.ids}):
-            raise DataChanged(
+            raise errors.DataChanged(
                 f'The partition ({self.kind}, seed {self.seed}) was not made for the items of "{archive.card.name}". '
                 "Give the archive that the run was trained on, or make the partition again."
             )
@@ -247,7 +220,7 @@ def objections_to_settings(kind: str, names: Iterable[str]) -> Iterator[tuple[st
     """Yield what is wrong with a kind and the names of its settings, as the key in ``[partition]`` and a message."""
     try:
         known = {**PARTITIONS.resolve(kind).defaults, **SHARED_DEFAULTS, **OPTIONAL}
-    except UserError as error:
+    except errors.UserError as error:
         yield "kind", str(error)
         return
     for name in names:
@@ -284,14 +257,14 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
             than items, or no draw gave every silo its minimum.
     """
     for _, message in objections_to_settings(kind, params):
-        raise WrongChoice(message)
-    rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
+        raise errors.WrongChoice(message)
+    rule: kinds.Kind | kinds.OverlappingKind = PARTITIONS.resolve(kind)
     given = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
-    settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **given}
-    training_split(settings)
+    settings: kinds.Settings = {**rule.defaults, **SHARED_DEFAULTS, **given}
+    kinds.training_split(settings)
     _check_separate_queries(kind, rule, settings)
     names: tuple[str, ...] = ()
-    if isinstance(rule, OverlappingKind):
+    if isinstance(rule, kinds.OverlappingKind):
         parts, settings = rule.rows(archive, silos, settings, seed)
     else:
         parts, names = _disjoint(archive, kind, rule, silos, settings, seed)
@@ -299,45 +272,49 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     held = tuple(SiloRows(name, rows) for name, rows in zip(names, parts, strict=True))
     digest = digest_arrays({"ids": archive.ids})
     return _without_silos(
-        _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
+        _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, kinds.Kind), digest), archive)
     )
 
 
-def _without_silos(whole: Partition) -> Partition:
-    out, lost = whole.params.get("without", ()), whole.params.get("without_items", 0)
+def _without_silos(partition: Partition) -> Partition:
+    out, lost = partition.params.get("without", ()), partition.params.get("without_items", 0)
     if not isinstance(out, list | tuple) or not isinstance(lost, int):
-        raise WrongType("[partition] without must be a list of names of silos, and without_items a number of items.")
-    names = [silo.name for silo in whole.silos]
+        raise errors.WrongType(
+            "[partition] without must be a list of names of silos, and without_items a number of items."
+        )
+    names = [silo.name for silo in partition.silos]
     # A silo of a column does not exist any more if the archive has lost its items.
-    unknown = [name for name in map(str, out) if name not in names and whole.kind != "column"]
+    unknown = [name for name in map(str, out) if name not in names and partition.kind != "column"]
     if unknown or all(name in out for name in names):
-        raise UnknownName(f"[partition] without is {out!r}. Give a list of some of the silos {', '.join(names)}.")
-    return replace(whole, silos=tuple(silo for silo in whole.silos if silo.name not in out))
+        raise errors.UnknownName(
+            f"[partition] without is {out!r}. Give a list of some of the silos {', '.join(names)}."
+        )
+    return replace(partition, silos=tuple(silo for silo in partition.silos if silo.name not in out))
 
 
-def _check_separate_queries(name: str, kind: Kind | OverlappingKind, settings: Settings) -> None:
+def _check_separate_queries(name: str, kind: kinds.Kind | kinds.OverlappingKind, settings: kinds.Settings) -> None:
     """Check that queries have proportions of their own only with a kind that draws proportions."""
     separate = settings.get("separate_queries", False)
     if not isinstance(separate, bool):
-        raise WrongType(f"[partition] separate_queries is {separate!r}; it must be true or false.")
-    if separate and (isinstance(kind, OverlappingKind) or not kind.drawn or kind.shares is even_shares):
-        raise NoEffect(
+        raise errors.WrongType(f"[partition] separate_queries is {separate!r}; it must be true or false.")
+    if separate and (isinstance(kind, kinds.OverlappingKind) or not kind.drawn or kind.shares is kinds.even_shares):
+        raise errors.NoEffect(
             f'[partition] separate_queries has no effect: kind "{name}" does not draw proportions. Remove separate_queries.'
         )
 
 
 def _disjoint(
-    archive: Archive, name: str, kind: Kind, requested: int | None, settings: Settings, seed: int
+    archive: Archive, name: str, kind: kinds.Kind, requested: int | None, settings: kinds.Settings, seed: int
 ) -> tuple[list[Rows], tuple[str, ...]]:
     """Return the rows of each silo, and their names where the kind gives them."""
-    counted, strata = counted_rows(archive, training_split(settings)), strata_of(archive)
+    counted, strata = kinds.counted_rows(archive, kinds.training_split(settings)), kinds.strata_of(archive)
     items = int(counted.sum())
     if requested is not None or kind.drawn:
-        check_count(requested, items)
+        kinds.check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
-    silos = len(classes.silos) or check_count(requested, items)
+    silos = len(classes.silos) or kinds.check_count(requested, items)
     minimum = _minimum(settings, kind, items, silos)
-    first, group_of = picture_groups(archive, None if kind.drawn else classes)
+    first, group_of = kinds.picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
@@ -348,7 +325,7 @@ def _disjoint(
             generator = numpy_generator(seed, f"partition {name} of queries", round=draw)
             shares = kind.shares(of_group.sizes(), silos, settings, generator)
             of_queries = cut(of_group, strata[first], shares, generator)
-            of_groups = np.where(strata[first] == QUERIES_ALONE, of_queries, of_groups)
+            of_groups = np.where(strata[first] == kinds.QUERIES_ALONE, of_queries, of_groups)
         silo_of = of_groups[group_of]
         smallest = int(np.bincount(silo_of[counted], minlength=silos).min())
         if smallest >= minimum:
@@ -356,16 +333,16 @@ def _disjoint(
         most = max(most, smallest)
     remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
     remedy = next((remedies[setting] for setting in settings if setting in remedies), "")
-    raise TooFew(
+    raise errors.TooFew(
         f'[partition] kind "{name}": {f"in the best of {DRAWS} draws, " * kind.drawn}one silo has {most} items to train '
         f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
     )
 
 
-def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
+def _minimum(settings: kinds.Settings, kind: kinds.Kind, items: int, silos: int) -> int:
     if settings["minimum"] is not None:
-        return whole(settings, "minimum", 0)
+        return kinds.whole(settings, "minimum", 0)
     return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
 
 
@@ -379,7 +356,7 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     ):
         for place in chosen[option]:
             if not left[silos[place].rows].any():
-                raise NothingUsable(
+                raise errors.NothingUsable(
                     f'[partition] {option} would leave silo "{silos[place].name}" without anything, because none of its '
                     f"items has {kept}. Set {option} = 0."
                 )
@@ -387,14 +364,14 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     for place in chosen["unpaired"]:
         silos[place] = replace(silos[place], paired=False)
     if len(chosen["unpaired"]) and not (archive.has_image & archive.has_text).any():
-        raise PairsNeeded(
+        raise errors.PairsNeeded(
             f"[partition] unpaired is {made.params['unpaired']}, but no item has both a picture and a text. "
             "Set unpaired = 0."
         )
     return replace(made, silos=tuple(silos))
 
 
-def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows]:
+def silos_that_lack(settings: kinds.Settings, silos: int, seed: int) -> dict[str, Rows]:
     """Return the positions of the silos that each setting of `LACKING` affects, at random and none by two of them.
 
     A share is rounded half up, to at least one silo if it is above 0.
@@ -402,11 +379,11 @@ def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows
     Raises:
         UserError: If a setting is not a share, or they affect more silos than there are.
     """
-    shares = {name: share(settings, name) for name in LACKING}
+    shares = {name: kinds.share(settings, name) for name in LACKING}
     counts = {name: max(1, math.floor(part * silos + 0.5)) if part > 0 else 0 for name, part in shares.items()}
     if sum(counts.values()) > silos:
         taken = ", ".join(f"{name} takes the {LACKING[name]} of {count}" for name, count in counts.items() if count)
-        raise ConflictingOptions(
+        raise errors.ConflictingOptions(
             f"[partition] {taken} silos, and each of the {silos} silos can lack one of these only. Lower one of them."
         )
     order = numpy_generator(seed, "partition missing modality").permutation(silos)
@@ -423,7 +400,7 @@ def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[st
 
 
 def cut(
-    classes: Classes, strata: npt.NDArray[np.int64], shares: Shares, generator: np.random.Generator
+    classes: kinds.Classes, strata: npt.NDArray[np.int64], shares: kinds.Shares, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
     """Return the silo of each item or group of items, ``(N,)``.
 

@@ -34,18 +34,8 @@ from torch import Tensor, nn
 
 from silohash.base.errors import MethodsConflict, UserError
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
-from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
+from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS, base
 from silohash.methods.federated.averaging import Aggregation
-from silohash.methods.federated.base import (
-    NO_RUN,
-    Adapter,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    entries_under,
-)
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -94,7 +84,7 @@ DECIDED: Mapping[str, str] = {
 }  # fmt: skip
 """Traits that are those of the member that decides a part."""
 
-Members: TypeAlias = Mapping[str, FederatedMethod]
+Members: TypeAlias = Mapping[str, base.FederatedMethod]
 """Members of a composition by label. Each label is also the prefix for the member's state and messages."""
 
 _Value = TypeVar("_Value")
@@ -139,15 +129,15 @@ def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     return members
 
 
-def build_member(config: MemberConfig, run: RunFacts) -> FederatedMethod:
+def build_member(config: MemberConfig, run: base.RunFacts) -> base.FederatedMethod:
     """Return a member with its parameters."""
     kind = FEDERATED_METHODS.resolve(config.name)
     values = kind.presets[config.preset]
-    method: FederatedMethod = kind(kind.Params(**{**values, **(config.model_extra or {})}), run)
+    method: base.FederatedMethod = kind(kind.Params(**{**values, **(config.model_extra or {})}), run)
     return method
 
 
-def overrides(method: FederatedMethod, part: str) -> bool:
+def overrides(method: base.FederatedMethod, part: str) -> bool:
     """Return whether a method differs from FedAvg in a hook, in what it shares, or in how it adapts outputs.
 
     A method that weights silos by a parameter always overrides ``weight``, and one without an average ``aggregate``.
@@ -158,11 +148,13 @@ def overrides(method: FederatedMethod, part: str) -> bool:
         "aggregate": not method.traits.averages,
         "reveals": bool(method.traits.reveals),
     }
-    owner, default = (type(method.adapter), Adapter) if hasattr(Adapter, part) else (type(method), FederatedMethod)
+    owner, default = (
+        (type(method.adapter), base.Adapter) if hasattr(base.Adapter, part) else (type(method), base.FederatedMethod)
+    )
     return stated.get(part, False) or getattr(owner, part, None) is not getattr(default, part, None)
 
 
-def decides(method: FederatedMethod, hook: str) -> bool:
+def decides(method: base.FederatedMethod, hook: str) -> bool:
     """Return whether a method decides a hook rather than adding to what FedAvg does there."""
     if not overrides(method, hook):
         return False
@@ -226,7 +218,7 @@ def check_members(members: Members) -> None:
     _check_agreement(adapted, part, ("adapt_outputs", "adapts_training"))
 
 
-def _adapters(members: Members, hook: str) -> dict[str, Adapter]:
+def _adapters(members: Members, hook: str) -> dict[str, base.Adapter]:
     return {label: method.adapter for label, method in members.items() if overrides(method, hook)}
 
 
@@ -280,22 +272,24 @@ def sections_of(message: Message, label: str) -> Arrays:
 
 def seen_by(label: str, message: Message) -> Message:
     """Return a message as a member sees it, without the other members' sections."""
-    own: dict[str, Any] = {section: entries_under(label, getattr(message, section)) for section in SECTIONS}
+    own: dict[str, Any] = {section: base.entries_under(label, getattr(message, section)) for section in SECTIONS}
     return replace(message, **own)
 
 
-def server_of(server: ServerState, label: str) -> ServerState:
+def server_of(server: base.ServerState, label: str) -> base.ServerState:
     """Return the server state as a member sees it, without the other members' state."""
-    return ServerState(server.params, entries_under(label, server.extras), entries_under(label, server.private))
+    return base.ServerState(
+        server.params, base.entries_under(label, server.extras), base.entries_under(label, server.private)
+    )
 
 
-def joined(params: Arrays, states: Mapping[str, ServerState], private: Arrays) -> ServerState:
+def joined(params: Arrays, states: Mapping[str, base.ServerState], private: Arrays) -> base.ServerState:
     """Return the server state of all members, with common parameters and further private arrays."""
     own = prefixed({label: state.private for label, state in states.items()})
-    return ServerState(params, prefixed({label: s.extras for label, s in states.items()}), {**private, **own})
+    return base.ServerState(params, prefixed({label: s.extras for label, s in states.items()}), {**private, **own})
 
 
-class MemberAdapters(Adapter):
+class MemberAdapters(base.Adapter):
     """The adapters of all members: outputs pass through one after the other, and all networks are trained."""
 
     def __init__(self, members: Members) -> None:
@@ -306,21 +300,21 @@ class MemberAdapters(Adapter):
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
         """Adapt the outputs by one member after the other."""
         for label, method in self.members.items():
-            outputs = method.adapter.adapt_outputs(outputs, entries_under(label, extras))
+            outputs = method.adapter.adapt_outputs(outputs, base.entries_under(label, extras))
         return outputs
 
-    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def auxiliary_step(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the losses of all members' auxiliary networks."""
         adapters = {label: method.adapter for label, method in self.members.items()}
         return prefixed({n: a.auxiliary_step(context.member(n), batch, outputs) for n, a in adapters.items()})
 
 
-class Compose(FederatedMethod[ComposeParams]):
+class Compose(base.FederatedMethod[ComposeParams]):
     """Several federated methods, each under its own label."""
 
     presets: ClassVar = {"recommended": {}}
 
-    def __init__(self, params: ComposeParams, run: RunFacts = NO_RUN) -> None:
+    def __init__(self, params: ComposeParams, run: base.RunFacts = base.NO_RUN) -> None:
         super().__init__(params, run)
         self.members = {label: build_member(config, run) for label, config in label_members(params.methods).items()}
         check_members(self.members)
@@ -332,20 +326,20 @@ class Compose(FederatedMethod[ComposeParams]):
         self.traits = combined_traits(self.members, self.deciders)
         self.adapter = MemberAdapters(self.members)
 
-    def _decider(self, hook: str) -> FederatedMethod:
+    def _decider(self, hook: str) -> base.FederatedMethod:
         """Return the member that decides a hook, or else the defaults of this method, which are FedAvg."""
-        return self.members[self.deciders[hook]] if hook in self.deciders else cast(FederatedMethod, super())
+        return self.members[self.deciders[hook]] if hook in self.deciders else cast(base.FederatedMethod, super())
 
-    def _context(self, hook: str, context: SiloContext) -> SiloContext:
+    def _context(self, hook: str, context: base.SiloContext) -> base.SiloContext:
         return context.member(self.deciders[hook], self) if hook in self.deciders else context
 
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+    def init_server(self, model: nn.Module, info: base.FederationInfo) -> base.ServerState:
         """Start with the state of all members, and with the parameters of the one that decides what is shared."""
         states = {label: method.init_server(model, info) for label, method in self.members.items()}
         decider = self.deciders.get("broadcast")
         return joined(params_of(model) if decider is None else states[decider].params, states, {})
 
-    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+    def broadcast(self, server: base.ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send the extras of all members beside the parameters."""
         members = self.members.items()
         sent = {label: m.broadcast(server_of(server, label), silo, round=round) for label, m in members}
@@ -353,7 +347,7 @@ class Compose(FederatedMethod[ComposeParams]):
         message = super().broadcast(server, silo, round=round) if label is None else sent[label]
         return replace(message, extras=prefixed({label: own.extras for label, own in sent.items()}))
 
-    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+    def begin_round(self, context: base.SiloContext) -> Sequence[Phase]:
         """Prepare every member, and return the phases of the one that decides them."""
         # the member that decides the phases also installs the parameters, which others must not overwrite
         for label in self.adding["begin_round"]:
@@ -362,12 +356,12 @@ class Compose(FederatedMethod[ComposeParams]):
         context.auxiliary |= prefixed({label: context.member(label, self).auxiliary for label in self.members})
         return phases
 
-    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the terms of all members."""
         members = self.members.items()
         return prefixed({label: m.terms(context.member(label, self), batch, outputs) for label, m in members})
 
-    def statistics(self, context: SiloContext) -> Arrays:
+    def statistics(self, context: base.SiloContext) -> Arrays:
         """Return the statistics of all members. If there are any, those without create their updates now."""
         given = {label: method.statistics(context.member(label, self)) for label, method in self.members.items()}
         early: Arrays = {}
@@ -379,17 +373,17 @@ class Compose(FederatedMethod[ComposeParams]):
         context.keep(WAITING, {name: torch.from_numpy(np.array(array)) for name, array in early.items()})
         return prefixed(given)
 
-    def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
+    def merge_statistics(self, server: base.ServerState, sums: Arrays) -> Arrays:
         """Return the results of all members that have statistics."""
-        given = {label: entries_under(label, sums) for label in self.members}
+        given = {label: base.entries_under(label, sums) for label in self.members}
         found = {n: self.members[n].merge_statistics(server_of(server, n), own) for n, own in given.items() if own}
         return prefixed(found)
 
-    def weight(self, context: SiloContext, group: str) -> float:
+    def weight(self, context: base.SiloContext, group: str) -> float:
         """Return the weight given by the member that decides it. Called for the composition and for its members."""
         return self._decider("weight").weight(self._context("weight", context.whole or context), group)
 
-    def update(self, context: SiloContext) -> Message:
+    def update(self, context: base.SiloContext) -> Message:
         """Send the sections of all members beside the parameters."""
         added = context.kept(WAITING)
         context.forget(WAITING)
@@ -399,13 +393,13 @@ class Compose(FederatedMethod[ComposeParams]):
         update = self._decider("update").update(self._context("update", context))
         if "update" in self.deciders:
             added |= sections_of(update, self.deciders["update"])
-        extras, sums, records = (entries_under(section, added) for section in SECTIONS)
+        extras, sums, records = (base.entries_under(section, added) for section in SECTIONS)
         return replace(update, extras=extras, sums=sums, records=records)
 
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+    def aggregate(self, server: base.ServerState, updates: Sequence[Message]) -> base.ServerState:
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
-        def _after(label: str, method: FederatedMethod) -> ServerState:
+        def _after(label: str, method: base.FederatedMethod) -> base.ServerState:
             return method.aggregate(server_of(server, label), [seen_by(label, update) for update in updates])
 
         decider = self.deciders.get("aggregate")
@@ -421,13 +415,13 @@ class Compose(FederatedMethod[ComposeParams]):
             private["final"] = np.asarray(True)
         return joined(decided.params, states, private)
 
-    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+    def template(self, server: base.ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
         """Return the sums and records of all members."""
         members = self.members.items()
         sent = {label: m.template(server_of(server, label), kind=kind, round=round) for label, m in members}
         sums, records = (prefixed({n: getattr(one, part) for n, one in sent.items()}) for part in ("sums", "records"))
         return replace(super().template(server, kind=kind, round=round), sums=sums, records=records)
 
-    def personalize(self, context: SiloContext) -> None:
+    def personalize(self, context: base.SiloContext) -> None:
         """Build the model that a silo deploys, by the member that decides it."""
         self._decider("personalize").personalize(self._context("personalize", context))

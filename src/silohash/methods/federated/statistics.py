@@ -106,6 +106,14 @@ def merged_prototypes(sums: np.ndarray, counts: np.ndarray, before: np.ndarray) 
     return merged, held | before.any(axis=1)
 
 
+class RevealParams(MethodParams):
+    """Parameters of methods whose sums reveal the items of a silo (`Traits.reveals`)."""
+
+    reveal_items: bool = False
+    """Allow each silo to send its second moments although the server can read them. They reveal the silo's items: the
+    vectors of a small silo can be computed from them, and the texts from vectors that count words."""
+
+
 def sum_statistics(updates: Sequence[Message]) -> Arrays:
     """Add up the additive statistics of all updates. Under secure aggregation the server sees only these sums."""
     total: Arrays = {}

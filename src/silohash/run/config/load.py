@@ -17,16 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.base import errors
 from silohash.base.attempts import attempted
-from silohash.base.errors import (
-    MissingFile,
-    UserError,
-    WrongForm,
-    WrongKindOfFile,
-    WrongKindOfPath,
-    WrongOverride,
-    WrongValue,
-)
 from silohash.base.files import read_toml
 from silohash.base.forms import detail, located
 from silohash.base.registry import Registry, suggestion
@@ -162,7 +154,7 @@ def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
         _check_name(FEDERATED_METHODS.target, "federated", config.federated.name)
     except ValidationError as error:
         raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
-    except WrongValue as error:
+    except errors.WrongValue as error:
         raise _located(error, _name_of(source), overrides) from error
     return config
 
@@ -181,17 +173,17 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
     """
     try:
         return _resolve(config)
-    except UserError as error:
+    except errors.UserError as error:
         raise _located(error, where, overrides) from error
 
 
-def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserError:
+def _located(error: errors.UserError, where: str, overrides: Sequence[str]) -> errors.UserError:
     """Return the error with the override that it is about, or with the name of the config, in front."""
-    key, message = error.setting if isinstance(error, WrongValue) else "", str(error)
+    key, message = error.setting if isinstance(error, errors.WrongValue) else "", str(error)
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
-            return WrongOverride(override, message.removeprefix(f"{name}: "))
+            return errors.WrongOverride(override, message.removeprefix(f"{name}: "))
     return error.reworded(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
 
 
@@ -274,7 +266,7 @@ def refuse(found: Iterable[Objection]) -> None:
         WrongValue: If there is one.
     """
     for key, message in found:
-        raise WrongValue(key, message)
+        raise errors.WrongValue(key, message)
 
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
@@ -305,7 +297,9 @@ def read_override(override: str) -> tuple[str, Any]:
     """
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
-        raise WrongForm(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
+        raise errors.WrongForm(
+            f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.'
+        )
     read = attempted(lambda: tomllib.loads(f"value = {text}")["value"], tomllib.TOMLDecodeError, otherwise=text)
     return key.strip(), read
 
@@ -317,14 +311,16 @@ def similar_file(path: Path) -> str:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     if path.is_dir():
-        raise WrongKindOfPath(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
+        raise errors.WrongKindOfPath(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
     if not path.exists():
-        raise MissingFile(
+        raise errors.MissingFile(
             f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}'
         )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" in value:
-        raise WrongKindOfFile(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
+        raise errors.WrongKindOfFile(
+            f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}'
+        )
     _make_absolute(value, path.parent)
     return value
 
@@ -335,7 +331,7 @@ def _override(value: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         value = value.setdefault(part, {})
         if not isinstance(value, dict):
-            raise WrongOverride(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
+            raise errors.WrongOverride(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
     value[parts[-1]] = new
 
 
@@ -361,7 +357,7 @@ def absolute_path(base: Path, path: str) -> Path:
     try:
         return (base / Path(path).expanduser()).resolve()
     except (ValueError, RuntimeError, OSError) as error:  # a NUL character, an unknown home folder, a circle of links
-        raise WrongForm(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
+        raise errors.WrongForm(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
 
 
 def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -376,7 +372,7 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
     if config.name not in registry.table:  # the report of the run needs the card of a method that a package adds
         _check_name(registry.card, section, config.name)
     if config.preset not in kind.presets:
-        raise WrongValue(
+        raise errors.WrongValue(
             f"{section}.preset",
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
             f"Its presets are: {', '.join(kind.presets)}.",
@@ -396,8 +392,8 @@ def _check_name(check: Callable[[str], object], section: str, name: str) -> None
     """Check the name of a method with a function of its family."""
     try:
         check(name)
-    except UserError as error:
-        raise WrongValue(f"{section}.name", str(error)) from error
+    except errors.UserError as error:
+        raise errors.WrongValue(f"{section}.name", str(error)) from error
 
 
 def _name_of(source: Source) -> str:
@@ -407,7 +403,7 @@ def _name_of(source: Source) -> str:
 
 def _wrong_value(
     error: ValidationError, model: type[BaseModel], *, prefix: str = "", known: Sequence[str] = ()
-) -> WrongValue:
+) -> errors.WrongValue:
     """Return the error about the first value that is wrong."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
@@ -416,8 +412,8 @@ def _wrong_value(
         _, table = located(path[:-1], RunConfig)
         keys = known or list(table.model_fields if table else ())
         there = f" The known keys are: {', '.join(keys)}." if keys else ""
-        return WrongValue(key, f'unknown key "{key}"{suggestion(path[-1], keys)}.{there}')
-    return WrongValue(key, _explain(first, key, model))
+        return errors.WrongValue(key, f'unknown key "{key}"{suggestion(path[-1], keys)}.{there}')
+    return errors.WrongValue(key, _explain(first, key, model))
 
 
 def _explain(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:

@@ -12,17 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silohash import __version__, features
+from silohash.base import files
 from silohash.base.errors import CannotEncode, DamagedFile, UnknownName
-from silohash.base.files import (
-    digest_arrays,
-    digest_file,
-    digest_json,
-    folder_beside,
-    read_arrays,
-    write_arrays,
-    write_bytes,
-    write_json,
-)
 from silohash.base.forms import MALFORMED, detail
 from silohash.base.types import Arrays, Modality, Task
 from silohash.evaluate.calibration import Calibration
@@ -59,16 +50,16 @@ class Weights:
 
     def digest(self, about: str) -> str:
         """Return a digest of the parameters, the extras and ``about``, the digest of towers and featurizers."""
-        return digest_json([digest_arrays(self._named()), about])
+        return files.digest_json([files.digest_arrays(self._named()), about])
 
     def write(self, path: Path) -> None:
         """Write the weights to a safetensors file."""
-        write_arrays(path, self._named())
+        files.write_arrays(path, self._named())
 
     @staticmethod
     def read(path: Path) -> Weights:
         """Read the weights that `write` wrote."""
-        arrays, _ = read_arrays(path)
+        arrays, _ = files.read_arrays(path)
         return Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))
 
     def _named(self) -> Arrays:
@@ -140,8 +131,10 @@ class TrainedModel:
     def digest(self, name: str = GLOBAL) -> str:
         """Return the digest of everything that decides the codes of a model: towers, featurizers and weights."""
         states = {modality: featurizer.state() for modality, featurizer in self.featurizers.items()}
-        vectors_digest = {modality: [digest_arrays(arrays), about] for modality, (arrays, about) in states.items()}
-        return self.weights[name].digest(digest_json([self.spec.to_json(), vectors_digest]))
+        vectors_digest = {
+            modality: [files.digest_arrays(arrays), about] for modality, (arrays, about) in states.items()
+        }
+        return self.weights[name].digest(files.digest_json([self.spec.to_json(), vectors_digest]))
 
     def encoder(self, name: str = GLOBAL, device: torch.device | None = None) -> Encoder:
         """Return the encoder of the global model, or of a silo's personal model, run by torch. See `network`."""
@@ -212,15 +205,15 @@ class TrainedModel:
     def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
         """Write the model's folder, with the towers as ONNX files if there are any, replacing an earlier one."""
         towers = towers or SavedTowers()
-        with folder_beside(folder) as new:
+        with files.folder_beside(folder) as new:
             for modality, featurizer in self.featurizers.items():
                 features.save(featurizer, new / features_file(modality))
             for number, weights in enumerate(self.weights.values()):
                 weights.write(new / weights_file(number))
             for name, content in towers.contents.items():
-                write_bytes(new / name, content)
-            digests = {path.name: digest_file(path) for path in sorted(new.iterdir())}
-            write_json(
+                files.write_bytes(new / name, content)
+            digests = {path.name: files.digest_file(path) for path in sorted(new.iterdir())}
+            files.write_json(
                 new / MODEL_RECORD,
                 {
                     "format_version": FORMAT_VERSION, "silohash": __version__, "config": self.config.to_json(),

@@ -16,16 +16,7 @@ from silohash.base.certificates import ORGANIZATION, Finding
 from silohash.base.errors import NotAKit
 from silohash.base.files import check_private, explaining_disk_errors, write_json
 from silohash.base.types import Notify
-from silohash.training.sites.kits import (
-    CLIENT_FILE,
-    ENGINE,
-    LOCAL,
-    SERVER_FILE,
-    SITE_FILE,
-    STARTUP,
-    certificates,
-    server,
-)
+from silohash.training.sites import kits
 from silohash.training.sites.settings import read_site_settings
 
 ERRORS = "errors.txt"
@@ -59,15 +50,17 @@ def command_of(kit: Path) -> list[str]:
     Raises:
         UserError: If the folder is not the kit of a server or of a silo.
     """
-    startup = kit / STARTUP
-    if (startup / SERVER_FILE).exists():
+    startup = kit / kits.STARTUP
+    if (startup / kits.SERVER_FILE).exists():
         place_storage(kit)
-        module, file, settings = "server.server_train", SERVER_FILE, []
-    elif (startup / CLIENT_FILE).exists():
-        name = read_site_settings(kit / LOCAL / SITE_FILE).silo
-        module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
+        module, file, settings = "server.server_train", kits.SERVER_FILE, []
+    elif (startup / kits.CLIENT_FILE).exists():
+        name = read_site_settings(kit / kits.LOCAL / kits.SITE_FILE).silo
+        module, file, settings = "client.client_train", kits.CLIENT_FILE, [f"uid={name}"]
     else:
-        raise NotAKit(f"{kit} is not the kit of a server or of a silo that {ENGINE}. Run: silohash federation kits")
+        raise NotAKit(
+            f"{kit} is not the kit of a server or of a silo that {kits.ENGINE}. Run: silohash federation kits"
+        )
     return [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
         "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
@@ -76,7 +69,7 @@ def command_of(kit: Path) -> list[str]:
 
 def place_storage(kit: Path) -> None:
     """Let a server store its jobs in the folder of its kit, wherever that is now. FLARE asks for absolute paths."""
-    path = kit / LOCAL / "resources.json"
+    path = kit / kits.LOCAL / "resources.json"
     resources = json.loads(path.read_text(encoding="utf-8"))
     storage = kit.resolve() / "storage"
     for component in resources["components"]:
@@ -96,11 +89,11 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
         UserError: If the folder is not the kit of a server or of a silo, or others can read its secret key.
     """
     stopped, command = stopped or threading.Event(), command_of(kit)
-    for key in (kit / STARTUP).glob("*.key"):
+    for key in (kit / kits.STARTUP).glob("*.key"):
         check_private(key)
     environment = {**SLOW_LINKS, **os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     logs = f"{kit / LOG} and {kit / ERRORS}"
-    _tell(certificates(kit), notify)
+    _tell(kits.certificates(kit), notify)
     threading.Thread(target=_check_server, args=(kit, notify, stopped), daemon=True).start()
     notify(f"{kit.name} runs. Its log is in {logs}.")
     while not stopped.is_set():
@@ -129,7 +122,7 @@ def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
     Raises:
         UserError: If the folder is not the kit of the silo.
     """
-    settings = kit / LOCAL / SITE_FILE
+    settings = kit / kits.LOCAL / kits.SITE_FILE
     if not settings.exists() or read_site_settings(settings).silo != silo:
         raise NotAKit(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
     stopped = threading.Event()
@@ -150,11 +143,11 @@ def _tell(findings: Iterable[Finding], notify: Notify) -> None:
 
 def _check_server(kit: Path, notify: Notify, stopped: threading.Event) -> None:
     """Report whether the server has a certificate of another authority, as soon as it is there."""
-    found = server(kit)
+    found = kits.server(kit)
     while any(finding.subject == "server" and not finding.good for finding in found):
         if stopped.wait(CHECK_SECONDS):
             return
-        found = server(kit)
+        found = kits.server(kit)
     _tell(found, notify)
 
 

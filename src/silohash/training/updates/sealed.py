@@ -29,17 +29,8 @@ from silohash.models.towers import group_of
 from silohash.run.config.sections import RunConfig
 from silohash.training.engines.port import Absence, Engine, Limits, SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY
+from silohash.training.updates import encryption
 from silohash.training.updates.chain import CarryOut, DamagedUpdateError, Link, next_server
-from silohash.training.updates.encryption import (
-    PARAMETERS,
-    SCHEMES,
-    SUMS,
-    EncryptedSum,
-    Scheme,
-    SiloKey,
-    public_context,
-    read_blocks,
-)
 
 INITIAL = "initial state"
 """Name of the state before the first round, which is not secret: it follows from the config."""
@@ -101,11 +92,11 @@ def length_of(layout: Layout) -> int:
     return sum(math.prod(shape) for _, shape, _ in layout)
 
 
-def vectors_in(update: Message) -> list[tuple[Scheme, str, Arrays]]:
+def vectors_in(update: Message) -> list[tuple[encryption.Scheme, str, Arrays]]:
     """Return the encrypted vectors of a silo, each with its scheme and layout; raise `DamagedUpdateError` without any."""
     try:
         layouts = json.loads(update.notes[LAYOUTS])
-        return [(s, str(layouts[s.name]), entries_under(s.name, update.encrypted)) for s in SCHEMES]
+        return [(s, str(layouts[s.name]), entries_under(s.name, update.encrypted)) for s in encryption.SCHEMES]
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedUpdateError("its values are not encrypted, as those of this run must be") from error
 
@@ -114,7 +105,7 @@ def vectors_in(update: Message) -> list[tuple[Scheme, str, Arrays]]:
 class EncryptedTotals:
     """The sums of the encrypted updates of a round, one per layout."""
 
-    sums: dict[tuple[Scheme, str], EncryptedSum] = field(default_factory=dict)
+    sums: dict[tuple[encryption.Scheme, str], encryption.EncryptedSum] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     round: int = 0
     number: int = 0
@@ -123,7 +114,9 @@ class EncryptedTotals:
         """Add an update."""
         for scheme, layout, vector in vectors_in(update):
             if (scheme, layout) not in self.sums:
-                self.sums[scheme, layout] = EncryptedSum(public_context(scheme), length_of(read_layout(layout)))
+                self.sums[scheme, layout] = encryption.EncryptedSum(
+                    encryption.public_context(scheme), length_of(read_layout(layout))
+                )
             self.sums[scheme, layout].add(vector)
         self.number, self.round = self.number + 1, update.round
         for name, count in update.counts.items():
@@ -209,7 +202,7 @@ class Encryption(Link):
         sealed: The method as the server sees it; None at a silo.
     """
 
-    key: SiloKey | None
+    key: encryption.SiloKey | None
     federated: FederatedMethod
     run: str
     names: tuple[str, ...]
@@ -265,7 +258,7 @@ class Encryption(Link):
         return opened_state(self._key, self.run, state, message.round)
 
     @property
-    def _key(self) -> SiloKey:
+    def _key(self) -> encryption.SiloKey:
         if self.key is None:
             raise UnusableSecret("exchange.encryption needs the key that all silos share, and this silo has none.")
         return self.key
@@ -289,10 +282,10 @@ class Encryption(Link):
         sums = {f"{VALUES}/{name}": array for name, array in update.sums.items()}
         sums |= {f"{WEIGHTS}/{group}": np.asarray(float(weight)) for group, weight in update.weights.items()}
         encrypted: Arrays = {}
-        for scheme, arrays in ((PARAMETERS, weighted), (SUMS, sums)):
+        for scheme, arrays in ((encryption.PARAMETERS, weighted), (encryption.SUMS, sums)):
             vector = self._key.encrypted(scheme, vector_of(arrays), len(self.names))
             encrypted |= {f"{scheme.name}/{part}": array for part, array in vector.items()}
-        layouts = {PARAMETERS.name: layout_of(weighted), SUMS.name: layout_of(sums)}
+        layouts = {encryption.PARAMETERS.name: layout_of(weighted), encryption.SUMS.name: layout_of(sums)}
         return replace(result, update=replace(message, encrypted=encrypted, notes={LAYOUTS: json.dumps(layouts)}))
 
     def _merge(self, task: SiloTask) -> SiloResult:
@@ -316,22 +309,22 @@ class Encryption(Link):
 
     def _total(self, message: Message, server: ServerState) -> Message:
         """Return the message that stands for the updates of all silos: the means of their parameters, and their sums."""
-        totals: dict[str, Arrays] = {scheme.name: {} for scheme in SCHEMES}
-        schemes = {scheme.name: scheme for scheme in SCHEMES}
+        totals: dict[str, Arrays] = {scheme.name: {} for scheme in encryption.SCHEMES}
+        schemes = {scheme.name: scheme for scheme in encryption.SCHEMES}
         for number, (name, text) in enumerate(json.loads(message.notes[LAYOUTS])):
             layout = read_layout(text)
             vector = entries_under(str(number), message.encrypted)
             values = self._key.decrypted(schemes[name], vector, length_of(layout))
             add_sums(totals[name], arrays_of(values, layout))
-        weights = {group: float(total) for group, total in entries_under(WEIGHTS, totals[SUMS.name]).items()}
+        weights = {group: float(total) for group, total in entries_under(WEIGHTS, totals[encryption.SUMS.name]).items()}
         means = {
             name: (total / weights[group_of(name)]).astype(server.params[name].dtype)
-            for name, total in totals[PARAMETERS.name].items()
+            for name, total in totals[encryption.PARAMETERS.name].items()
             if weights.get(group_of(name), 0.0) > 0
         }
         return Message(
             kind="update", sender="silos", round=message.round, weights=weights, counts=message.counts,
-            sums=entries_under(VALUES, totals[SUMS.name]), params=means,
+            sums=entries_under(VALUES, totals[encryption.SUMS.name]), params=means,
         )  # fmt: skip
 
     @override
@@ -347,7 +340,7 @@ class Encryption(Link):
             return update.notes[REFUSED]
         try:
             for scheme, layout, vector in vectors_in(update):
-                read_blocks(public_context(scheme), vector, length_of(read_layout(layout)))
+                encryption.read_blocks(encryption.public_context(scheme), vector, length_of(read_layout(layout)))
         except DamagedUpdateError as error:
             return str(error)
         return None
@@ -382,7 +375,7 @@ def label_of(what: str, round: int, run: str) -> str:  # noqa: A002  the field's
     return f"the {what} of round {round + 1} of run {run}"
 
 
-def opened_state(key: SiloKey | None, run: str, server: ServerState, round: int) -> ServerState:  # noqa: A002
+def opened_state(key: encryption.SiloKey | None, run: str, server: ServerState, round: int) -> ServerState:  # noqa: A002
     """Return the server's state before a round as the federated method knows it.
 
     Raises:

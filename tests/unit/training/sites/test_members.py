@@ -95,7 +95,7 @@ def test_process_that_dies_is_started_again(
 
 
 def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "server", lambda kit: [])
+    monkeypatch.setattr("silohash.training.sites.kits.server", lambda kit: [])
     write_kits(tmp_path / "kits", ["north"], Training(valid_days=20))
     stopped, said = threading.Event(), list[str]()
     stopped.set()
@@ -108,7 +108,7 @@ def test_a_server_of_another_authority_is_told_as_soon_as_it_is_there(
     kits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = iter([Finding("server", "not there", False), Finding("server", "not there", False), FOREIGN])
-    monkeypatch.setattr(members, "server", lambda kit: [next(found)])
+    monkeypatch.setattr("silohash.training.sites.kits.server", lambda kit: [next(found)])
     monkeypatch.setattr(members, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(members, "command_of", lambda kit: [sys.executable, "-c", "import time; time.sleep(600)"])
     stopped, said = threading.Event(), list[str]()

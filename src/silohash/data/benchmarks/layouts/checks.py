@@ -11,15 +11,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import (
-    AmbiguousForm,
-    FilesDiffer,
-    NotFinite,
-    OrderDiffers,
-    OutOfRange,
-    ProtocolUnmet,
-    WrongShape,
-)
+from silohash.base import errors
 from silohash.base.types import Rows
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts.reading import count_notes
@@ -71,11 +63,11 @@ def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
     candidates = {size for size in shared if size > 1} or shared
     listed = "; ".join(f"{what} is {as_shape(shape)}" for what, shape in shapes.items())
     if not candidates:
-        raise FilesDiffer(
+        raise errors.FilesDiffer(
             f"The files' numbers of rows differ: {listed}. Take all of them from one folder of one source."
         )
     if len(candidates) > 1:
-        raise AmbiguousForm(f"The axis of the items is ambiguous: {listed}. Remove one item from every file.")
+        raise errors.AmbiguousForm(f"The axis of the items is ambiguous: {listed}. Remove one item from every file.")
     return candidates.pop()
 
 
@@ -86,12 +78,14 @@ def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], di
         UserError: If the array does not have two axes, or a value is neither 0 nor 1.
     """
     if values.ndim != 2:
-        raise WrongShape(f"{where} is {as_shape(values.shape)}; labels need one row per item and one column per class.")
+        raise errors.WrongShape(
+            f"{where} is {as_shape(values.shape)}; labels need one row per item and one column per class."
+        )
     wrong = ~np.isin(values, (0, 1))
     if wrong.any():
         seen = ", ".join(f"{value:g}" for value in np.unique(values[wrong])[:SHOWN].tolist())
         row = int(np.flatnonzero(wrong.any(axis=1))[0])
-        raise OutOfRange(
+        raise errors.OutOfRange(
             f"{where} holds labels that are neither 0 nor 1: {seen} (first in row {row:,}). "
             "Use the file of labels, not of features or class numbers, and replace -1 by 0."
         )
@@ -109,14 +103,14 @@ def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.u
     """
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     if not np.isfinite(numbers).all():
-        raise NotFinite(f"{where} holds NaN or infinity among the class numbers. Download the files again.")
+        raise errors.NotFinite(f"{where} holds NaN or infinity among the class numbers. Download the files again.")
     lowest, highest = (float(edge(numbers)) if numbers.size else 0.0 for edge in (np.min, np.max))
     first = 1 if lowest == 1 else 0
     classes = max(1, int(highest) - first + 1)
     wrong = ~np.isin(numbers, np.arange(first, first + classes))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise OutOfRange(
+        raise errors.OutOfRange(
             f"{where} holds {numbers[row]:g} in row {row:,}; class numbers are whole and run from {first} to "
             f"{first + classes - 1}. Restore the file."
         )
@@ -131,7 +125,7 @@ def as_features(values: np.ndarray, where: str) -> Features:
         UserError: If the array does not have two axes and at least one column, or a value is not finite as float32.
     """
     if values.ndim != 2 or not values.shape[1]:
-        raise WrongShape(
+        raise errors.WrongShape(
             f"{where} is {as_shape(values.shape)}; features need one row per item and one column per feature."
         )
     # A value too large for float32 becomes infinite, and is reported below.
@@ -141,7 +135,7 @@ def as_features(values: np.ndarray, where: str) -> Features:
     finite = [np.isfinite(features[start : start + ROWS_PER_BLOCK]).all(axis=1) for start in starts]
     broken = np.flatnonzero(~np.concatenate(finite)) if finite else np.zeros(0, np.int64)
     if len(broken):
-        raise NotFinite(
+        raise errors.NotFinite(
             f"{where} holds NaN or infinity in {len(broken):,} of {len(features):,} rows (first in row {broken[0]:,}). "
             "Extract the features of those items again, or remove the items from every file."
         )
@@ -171,7 +165,7 @@ def check_repeated(
     if not repeated:
         return {}
     if overlap == "refuse" and len(repeated) > MOST_REPEATED_SHARE * len(query):
-        raise ProtocolUnmet(
+        raise errors.ProtocolUnmet(
             f"{where}: {len(repeated):,} of {len(query):,} queries occur in the database as well (first: row "
             f"{repeated[0]:,}), so the stated splits overlap. Download the files again, or set overlap = accept."
         )
@@ -235,7 +229,7 @@ def check_aligned(columns: Mapping[str, np.ndarray], *, shuffled: str, least: in
             continue
         if shuffled == "accept":
             return {ALIGNMENT: f"the rows of {name} are shuffled; accepted"}
-        raise OrderDiffers(
+        raise errors.OrderDiffers(
             f"The rows of {name} do not match those of the other files: their similarities agree no better than by "
             "chance, so one of the files is shuffled. Take all files from one folder of one source, or set "
             "shuffled = accept."

@@ -29,16 +29,10 @@ from torch import nn
 from silohash.base import seeds
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, sums_alone
-from silohash.methods.federated.closed_form.fedridge import (
-    Projection,
-    check_tower,
-    inputs_of_tower,
-    takes_vectors,
-    tower_params,
-)
+from silohash.methods.federated.closed_form import fedridge
 from silohash.methods.federated.second_moments import Matrix, SecondMoments, mean_deviation, second_moments
-from silohash.methods.federated.statistics import sum_statistics
-from silohash.methods.local.base import MethodParams, outputs_of
+from silohash.methods.federated.statistics import RevealParams, sum_statistics
+from silohash.methods.local.base import outputs_of
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
@@ -56,7 +50,6 @@ CARD = MethodCard(
         "in the rounds of rotation: one matrix with a value per two bits, and number of items",
         "in the other rounds: parameters, number of items",
     ),
-    differs_from_paper=(),
 )
 
 PAIRS, ROTATION = "pairs", "rotation"
@@ -65,12 +58,9 @@ PAIRS, ROTATION = "pairs", "rotation"
 Stage: TypeAlias = Literal["solve", "rotate", "train"]
 
 
-class FedCCAParams(MethodParams):
+class FedCCAParams(RevealParams):
     """Parameters of the start from canonical correlations."""
 
-    reveal_items: bool = False
-    """Allow each silo to send its second moments although the server can read them. They reveal the silo's items: the
-    vectors of a small silo can be computed from them, and the texts from vectors that count words."""
     penalty: float = Field(default=1.0, gt=0)
     """Ridge penalty of the covariances, as a multiple of their mean variance, greater than 0. Lower values fit the pairs
     of the silos more closely, and need more pairs."""
@@ -90,15 +80,11 @@ class FedCCA(FederatedMethod[FedCCAParams]):
 
     traits = Traits(min_modalities=2, reveals="second moments, which reveal")
 
-    def chosen_traits(self) -> Traits:
-        """Let the server learn the items only if the user allows it."""
-        return replace(self.traits, reveals_allowed=self.params.reveal_items)
-
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store the seed of the run, and check that the towers can hold the solution."""
         server = super().init_server(model, info)
         for modality in MODALITIES:
-            check_tower(server.params, modality, needed=2, method=CARD.key)
+            fedridge.check_tower(server.params, modality, needed=2, method=CARD.key)
         private = {"seed": np.asarray(info.seed), "final": np.asarray(False), "rounds": np.asarray(info.total_rounds)}
         return replace(server, private=private)
 
@@ -169,14 +155,14 @@ class FedCCA(FederatedMethod[FedCCAParams]):
         for modality, part in parts.items():
             found = mean_deviation(maps[modality] @ codes, covariance[part, part])
             scores = maps[modality] * (self.params.deviation / found if found > 0.0 else 0.0)
-            solution = filled(server.params, modality, Projection(mean[part], scores, codes))
-            changed |= tower_params(server.params, modality, solution)
+            solution = filled(server.params, modality, fedridge.Projection(mean[part], scores, codes))
+            changed |= fedridge.tower_params(server.params, modality, solution)
         return changed
 
 
 def input_width(params: ReadArrays, modality: Modality) -> int:
     """Return the number of dimensions of the vectors from which a tower's solution is computed."""
-    name = "backbone.0.weight" if takes_vectors(params, modality) else "hash.weight"
+    name = "backbone.0.weight" if fedridge.takes_vectors(params, modality) else "hash.weight"
     return int(params[f"{modality}.{name}"].shape[1])
 
 
@@ -186,14 +172,14 @@ def most_components(params: ReadArrays) -> int:
     A tower with one hidden layer on vectors takes two hidden units per variable.
     """
     shapes = {m: params[f"{m}.hash.weight"].shape for m in MODALITIES}
-    units = {m: hidden // 2 if takes_vectors(params, m) else hidden for m, (_, hidden) in shapes.items()}
+    units = {m: hidden // 2 if fedridge.takes_vectors(params, m) else hidden for m, (_, hidden) in shapes.items()}
     return int(min(min(bits, units[m]) for m, (bits, _) in shapes.items()))
 
 
-def filled(params: ReadArrays, modality: Modality, solution: Projection) -> Projection:
+def filled(params: ReadArrays, modality: Modality, solution: fedridge.Projection) -> fedridge.Projection:
     """Return a solution for a tower's inputs as one in which the features of its other hidden units have no weight."""
     hidden, variables = params[f"{modality}.hash.weight"].shape[1], solution.scores.shape[1]
-    others = hidden - 2 * variables if takes_vectors(params, modality) else 0
+    others = hidden - 2 * variables if fedridge.takes_vectors(params, modality) else 0
     return replace(
         solution,
         mean=np.concatenate([solution.mean, np.zeros(others)]),
@@ -208,7 +194,8 @@ def pair_sums(context: SiloContext) -> Arrays:
     if data.image is None or data.text is None:
         rows = rows[:0]
     vectors = (
-        inputs_of_tower(context, m)[rows] if len(rows) else np.zeros((0, input_width(params, m))) for m in MODALITIES
+        fedridge.inputs_of_tower(context, m)[rows] if len(rows) else np.zeros((0, input_width(params, m)))
+        for m in MODALITIES
     )
     return pair_moments(*vectors).to_sums(PAIRS)
 

@@ -34,8 +34,8 @@ from silohash.methods.federated.second_moments import (
     ridge_weights,
     second_moments,
 )
-from silohash.methods.federated.statistics import sum_statistics
-from silohash.methods.local.base import MethodParams, labels_of, outputs_of
+from silohash.methods.federated.statistics import RevealParams, sum_statistics
+from silohash.methods.local.base import labels_of, outputs_of
 from silohash.methods.local.class_codes import ClassCodes, class_codes
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -56,16 +56,12 @@ CARD = MethodCard(
         "cross-products of the vectors",
         "in the other rounds: parameters, number of items",
     ),
-    differs_from_paper=(),
 )
 
 
-class FedRidgeParams(MethodParams):
+class FedRidgeParams(RevealParams):
     """Parameters of federated ridge regression."""
 
-    reveal_items: bool = False
-    """Allow each silo to send its second moments although the server can read them. They reveal the silo's items: the
-    vectors of a small silo can be computed from them, and the texts from vectors that count words."""
     solve: Literal["first", "last", "both"] = "last"
     """Round in which the regression is solved: `first` (later rounds start from it), `last` (it replaces the hash layers of
     the trained model), or `both`. Such a round has no gradient steps. With a single round, all three are the same."""
@@ -96,10 +92,6 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
     """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
     traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
-
-    def chosen_traits(self) -> Traits:
-        """Let the server learn the items only if the user allows it."""
-        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.

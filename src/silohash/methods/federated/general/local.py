@@ -20,7 +20,6 @@ CARD = MethodCard(
     link="",
     summary="Train one model per silo, from common initial parameters. Nothing is sent.",
     keeps=("its model",),
-    differs_from_paper=(),
 )
 
 

@@ -17,15 +17,7 @@ from torch import nn
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MethodCard, Outputs, PairBatch, Phase, Terms
-from silohash.methods.federated.base import (
-    NO_RUN,
-    Adapter,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-)
+from silohash.methods.federated import base
 from silohash.methods.federated.compose import CombiningParams, MemberConfig, build_member, overrides, prefixed
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -40,7 +32,6 @@ CARD = MethodCard(
     link="",
     summary="Train each silo alone with the loss of a federated method, as a federation of one silo. Nothing is sent.",
     keeps=("its model", "what the server of the method would keep"),
-    differs_from_paper=(),
 )
 
 MODEL = "model"
@@ -67,25 +58,25 @@ class SeparateParams(CombiningParams):
     """The federated method whose loss each silo uses, with its name, preset and parameters. Exactly one."""
 
 
-class SeparateNetworks(Adapter):
+class SeparateNetworks(base.Adapter):
     """The auxiliary networks of the method, which each silo trains for itself."""
 
     def __init__(self, separate: Separate) -> None:
         self.separate = separate
         self.learning_rate = separate.method.adapter.learning_rate
 
-    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def auxiliary_step(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the losses of the method's auxiliary networks."""
         one = self.separate
         return prefixed({one.label: one.method.adapter.auxiliary_step(one.alone(context), batch, outputs)})
 
 
-class Separate(FederatedMethod[SeparateParams]):
+class Separate(base.FederatedMethod[SeparateParams]):
     """Each silo is the only silo of a federation of its own."""
 
     traits = Traits(shares="none", averages=False, personalized=True, codes_comparable=False)
 
-    def __init__(self, params: SeparateParams, run: RunFacts = NO_RUN) -> None:
+    def __init__(self, params: SeparateParams, run: base.RunFacts = base.NO_RUN) -> None:
         super().__init__(params, run)
         config = params.methods[0]
         self.label, self.method = config.name, build_member(config, run)
@@ -104,19 +95,19 @@ class Separate(FederatedMethod[SeparateParams]):
         )  # fmt: skip
         self.adapter = SeparateNetworks(self)
 
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+    def init_server(self, model: nn.Module, info: base.FederationInfo) -> base.ServerState:
         """Return the arrays with which the method starts, which are the same for every silo."""
         start = self.method.init_server(model, replace(info, silos=1))
-        return ServerState(params={}, extras=prefixed({self.label: start.extras}))
+        return base.ServerState(params={}, extras=prefixed({self.label: start.extras}))
 
-    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+    def begin_round(self, context: base.SiloContext) -> Sequence[Phase]:
         """Continue with what the silo keeps, or with the common start in its first round."""
         alone = self.alone(context)
         phases = self.method.begin_round(alone)
         context.auxiliary |= prefixed({self.label: alone.auxiliary})
         return phases
 
-    def alone(self, context: SiloContext) -> SiloContext:
+    def alone(self, context: base.SiloContext) -> base.SiloContext:
         """Return the context in which the method sees the silo's round, with a broadcast made of what the silo keeps."""
         alone = context.member(self.label)
         if alone.whole is not None:
@@ -129,20 +120,20 @@ class Separate(FederatedMethod[SeparateParams]):
             alone.whole = None
         return alone
 
-    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the terms of the method."""
         return prefixed({self.label: self.method.terms(self.alone(context), batch, outputs)})
 
-    def update(self, context: SiloContext) -> Message:
+    def update(self, context: base.SiloContext) -> Message:
         """Let the method aggregate the silo's own update, keep the result, and send only the number of items."""
         alone = self.alone(context)
-        before = ServerState(dict(alone.payload.params), dict(alone.payload.extras))
+        before = base.ServerState(dict(alone.payload.params), dict(alone.payload.extras))
         message = self.method.update(alone)
         after = self.method.aggregate(before, [message])
         for prefix, arrays in ((MODEL, after.params), (EXTRAS, after.extras)):
             context.keep(prefix, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
         return super().update(context)
 
-    def personalize(self, context: SiloContext) -> None:
+    def personalize(self, context: base.SiloContext) -> None:
         """Install the silo's own model."""
         install(context.model, context.kept(MODEL) or context.initial)

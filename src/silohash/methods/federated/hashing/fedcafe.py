@@ -35,17 +35,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import (
-    NO_RUN,
-    Adapter,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    received_extra,
-    summed_terms,
-)
+from silohash.methods.federated import base
 from silohash.methods.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
 from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.federated.statistics import (
@@ -181,7 +171,7 @@ def cosine_gap(values: Tensor, others: Tensor) -> Tensor:
     return 1.0 - F.cosine_similarity(values, others, dim=1)
 
 
-class Enhancement(Adapter):
+class Enhancement(base.Adapter):
     """The addition of the memory to the outputs of the towers."""
 
     def __init__(self, params: FedCAFEParams) -> None:
@@ -214,7 +204,7 @@ class Enhanced(Adapted):
         return replace(outputs, logit=self.method.enhanced_outputs(outputs, self.extras["memory"]))
 
 
-class FedCAFE(FederatedMethod[FedCAFEParams]):
+class FedCAFE(base.FederatedMethod[FedCAFEParams]):
     """Federated averaging with outputs enhanced by a shared memory."""
 
     presets: ClassVar = {
@@ -233,7 +223,7 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
         adds={hook: {"weighting": "examples"} for hook in ("weight", "update", "aggregate")},
     )  # fmt: skip
 
-    def __init__(self, params: FedCAFEParams, run: RunFacts = NO_RUN) -> None:
+    def __init__(self, params: FedCAFEParams, run: base.RunFacts = base.NO_RUN) -> None:
         super().__init__(params, run)
         self.rows = MemoryRows(params.memory_rows, params.kmeans_steps)
         self.adapter: Enhancement = Enhancement(params)
@@ -261,16 +251,16 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
             traits = replace(traits, weights_known=known, largest_weight=cap)
         return with_release(traits, self.params, by_class=self.params.memory != "reference")
 
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+    def init_server(self, model: nn.Module, info: base.FederationInfo) -> base.ServerState:
         """Start with a memory of zeros, which does not change outputs."""
         extras: Arrays = {"memory": np.zeros((info.classes, info.bits), np.float32)}
         if self.params.times_silos:
             extras["silos"] = np.asarray(info.silos, np.float32)
         return replace(super().init_server(model, info), extras=extras)
 
-    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return L_E, L_C and L_P of the step's modalities. Source: equations (5) to (8)."""
-        memory = received_extra(context, "memory")
+        memory = base.received_extra(context, "memory")
         frozen: Mapping[Modality, Tensor] = {}
         if self.params.consistency_weight:
             model = partial(Enhanced, context.global_model, self.adapter, context.payload.extras)
@@ -285,7 +275,7 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
             "class": factor * self.params.class_weight,
         }
         parts = {name: [loss[name] for loss in losses if name in loss] for name in weights}
-        return summed_terms(weights, parts)
+        return base.summed_terms(weights, parts)
 
     def _losses(
         self, batch: PairBatch, outputs: Outputs, modality: Modality, memory: Tensor, frozen: Mapping[Modality, Tensor]
@@ -309,14 +299,14 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
             losses["consistency"] = torch.stack(gaps).mean()
         return losses
 
-    def _points(self, context: SiloContext) -> tuple[Tensor, Tensor]:
+    def _points(self, context: base.SiloContext) -> tuple[Tensor, Tensor]:
         """Return V_E ``(n, K)``, of length 1 for unit rows, and labels ``(n, C)`` of the items that have a modality."""
         values = outputs_of(Enhanced(context.model, self.adapter, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}
         held = torch.stack(list(has.values())).any(0)
         return self.rows.scaled(mean_over_modalities(values, has)[held]), labels_of(context.data)[held]
 
-    def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
+    def _local_memory(self, context: base.SiloContext) -> tuple[Tensor, Tensor]:
         """Return the silo's memory ``(C, K)`` and a mask of its existing rows ``(C,)`` bool."""
         points, labels = self._points(context)
         if self.params.memory == "reference":
@@ -326,7 +316,7 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
         statistics = class_statistics(points, labels, self.params)
         return self.rows.clustered(points, self.rows.scaled(statistics.means())), statistics.present()
 
-    def statistics(self, context: SiloContext) -> Arrays:
+    def statistics(self, context: base.SiloContext) -> Arrays:
         """Return class sums and counts if the memory consists of class means only.
 
         A silo that releases no class sends zeros without running the model.
@@ -340,12 +330,12 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
         context.keep("class", {"sum": statistics.sums, "count": statistics.counts})
         return {"sum": statistics.sums.cpu().numpy(), "count": statistics.counts.cpu().numpy()}
 
-    def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
+    def merge_statistics(self, server: base.ServerState, sums: Arrays) -> Arrays:
         """Return the common memory. Classes that no silo released keep their rows."""
         rows = ClassStatistics(torch.from_numpy(np.array(sums["sum"])), torch.from_numpy(np.array(sums["count"])))
         return {"memory": common_memory(self.rows.scaled(rows.means()).numpy(), server.extras["memory"])}
 
-    def update(self, context: SiloContext) -> Message:
+    def update(self, context: base.SiloContext) -> Message:
         """Send the silo's memory with the parameters; with class means, send self-weighted parameters."""
         update = super().update(context)
         if not len(context.data):
@@ -356,18 +346,18 @@ class FedCAFE(FederatedMethod[FedCAFEParams]):
         context.forget("class")
         return update
 
-    def weight(self, context: SiloContext, group: str) -> float:
+    def weight(self, context: base.SiloContext, group: str) -> float:
         """Return a silo's weight. With class means, it depends on the silo's distance from the common memory."""
         weight, kept = super().weight(context, group), context.kept("class")
         if self.traits.weights_known != "after statistics" or not kept:
             return weight
         statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
         means = self.rows.scaled(statistics.means())
-        (likelihood,) = self._likelihoods(received_extra(context, "memory").cpu(), [means], [statistics.present()])
+        (likelihood,) = self._likelihoods(base.received_extra(context, "memory").cpu(), [means], [statistics.present()])
         share = self_weight(likelihood, sharpness=self.params.sharpness, cap=self.params.likelihood_cap)
         return share * (weight > 0)
 
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+    def aggregate(self, server: base.ServerState, updates: Sequence[Message]) -> base.ServerState:
         """Compute the common memory and average by the silos' distances from it. Source: equations (9) and (10)."""
         held = [update for update in updates if "memory" in update.records]
         if not held:

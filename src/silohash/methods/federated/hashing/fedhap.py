@@ -32,18 +32,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
-from silohash.methods.federated.base import (
-    NO_RUN,
-    Adapter,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    entries_under,
-    received_extra,
-    summed_terms,
-)
+from silohash.methods.federated import base
 from silohash.methods.federated.prototypes import fused_statistics
 from silohash.methods.federated.shared_means import SharedMean, class_mean
 from silohash.methods.federated.statistics import ReleaseParams, sum_statistics, with_release
@@ -161,12 +150,12 @@ def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
     return -((1.0 - F.logsigmoid(made)).mean() + F.logsigmoid(real).mean())
 
 
-def prototypes_of(context: SiloContext) -> tuple[Tensor, Tensor]:
+def prototypes_of(context: base.SiloContext) -> tuple[Tensor, Tensor]:
     """Return the received prototypes ``(C, K)`` float and a mask of the existing ones ``(C,)`` bool."""
-    return received_extra(context, "prototypes").float(), received_extra(context, "mask")
+    return base.received_extra(context, "prototypes").float(), base.received_extra(context, "mask")
 
 
-def printed_loss(context: SiloContext, codes: Tensor, labels: Tensor) -> Tensor:
+def printed_loss(context: base.SiloContext, codes: Tensor, labels: Tensor) -> Tensor:
     """Return equation (8), with all labels of the codes and all prototypes, a scalar."""
     prototypes, mask = prototypes_of(context)
     judge, classes = context.auxiliary[JUDGE], torch.eye(len(mask), device=mask.device)
@@ -186,14 +175,14 @@ class PairJudge(nn.Module):
         return judged.squeeze(1)
 
 
-class Judging(Adapter):
+class Judging(base.Adapter):
     """The training of the discriminator."""
 
     def __init__(self, params: FedHAPParams) -> None:
         self.printed = params.adversary == "printed"
         self.learning_rate = params.judge_learning_rate
 
-    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def auxiliary_step(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the discriminator's cross-entropy loss: prototypes against codes of the same classes."""
         if JUDGE not in context.auxiliary:
             return {}
@@ -207,7 +196,7 @@ class Judging(Adapter):
                 losses.append(printed_loss(context, codes, labels))
         return {"judge": (1.0 if self.printed else 0.5, torch.stack(losses).mean())} if losses else {}
 
-    def _judgment(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
+    def _judgment(self, context: base.SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
         """Return the discriminator's loss on codes, a scalar; empty if no code has a class with a prototype."""
         prototypes, mask = prototypes_of(context)
         chosen = sampled_classes(labels, mask, context.generator)
@@ -219,7 +208,7 @@ class Judging(Adapter):
         return [F.softplus(-real).mean() + F.softplus(made).mean()]
 
 
-class FedHAP(FederatedMethod[FedHAPParams]):
+class FedHAP(base.FederatedMethod[FedHAPParams]):
     """Federated averaging toward common binary prototypes."""
 
     presets: ClassVar = {
@@ -235,7 +224,7 @@ class FedHAP(FederatedMethod[FedHAPParams]):
         adds={"weight": {"weighting": "examples"}, "begin_round": {}, "update": {}, "aggregate": {}},
     )  # fmt: skip
 
-    def __init__(self, params: FedHAPParams, run: RunFacts = NO_RUN) -> None:
+    def __init__(self, params: FedHAPParams, run: base.RunFacts = base.NO_RUN) -> None:
         super().__init__(params, run)
         self.adapter = Judging(params)
 
@@ -249,7 +238,7 @@ class FedHAP(FederatedMethod[FedHAPParams]):
             traits = replace(traits, means=(replace(codes, most=1.0), judges))
         return traits
 
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+    def init_server(self, model: nn.Module, info: base.FederationInfo) -> base.ServerState:
         """Start with the first prototypes and an untrained discriminator."""
         prototypes = np.zeros((info.classes, info.bits), np.int8)
         if self.params.first_prototypes == "hadamard":
@@ -260,17 +249,17 @@ class FedHAP(FederatedMethod[FedHAPParams]):
             extras |= {f"{JUDGE}/{name}": array for name, array in params_of(judge).items()}
         return replace(super().init_server(model, info), extras=extras)
 
-    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+    def begin_round(self, context: base.SiloContext) -> Sequence[Phase]:
         """Install the global model and, if there are prototypes, the discriminator."""
         extras = context.payload.extras
         if self.params.adversarial_weight and extras["mask"].any() and len(context.data):
             classes, bits = extras["prototypes"].shape
             judge = PairJudge(bits + classes, self.params.judge_width)
-            install(judge, entries_under(JUDGE, extras))
+            install(judge, base.entries_under(JUDGE, extras))
             context.auxiliary[JUDGE] = judge
         return super().begin_round(context)
 
-    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: base.SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the triplet, quantization and adversarial terms, summed over the step's modalities."""
         prototypes, mask = prototypes_of(context)
         parts: dict[str, list[Tensor]] = {"prototype": [], "sign": [], "adversarial": []}
@@ -293,9 +282,9 @@ class FedHAP(FederatedMethod[FedHAPParams]):
             "sign": self.params.quantization_weight,
             "adversarial": self.params.adversarial_weight,
         }
-        return summed_terms(weights, parts)
+        return base.summed_terms(weights, parts)
 
-    def _adversarial(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
+    def _adversarial(self, context: base.SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
         """Return the adversarial term of relaxed codes; empty if no code has a class with a prototype."""
         if self.params.adversary == "printed":
             return [printed_loss(context, codes if self.params.relaxed else signs(codes), labels)]
@@ -308,7 +297,7 @@ class FedHAP(FederatedMethod[FedHAPParams]):
         judged = context.auxiliary[JUDGE](seen[known], F.one_hot(chosen[known], len(mask)))
         return [F.softplus(-judged).mean()]
 
-    def update(self, context: SiloContext) -> Message:
+    def update(self, context: base.SiloContext) -> Message:
         """Send class means of codes (sums under ``examples``) and the discriminator, all additive."""
         update = super().update(context)
         if context.data.labels is None or not len(context.data):
@@ -323,7 +312,7 @@ class FedHAP(FederatedMethod[FedHAPParams]):
             sums["judges"] = np.asarray(1.0, np.float32)
         return replace(update, sums=sums)
 
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+    def aggregate(self, server: base.ServerState, updates: Sequence[Message]) -> base.ServerState:
         """Average parameters and discriminators, and compute binary prototypes. Source: algorithm 1, equation (6)."""
         after = super().aggregate(server, updates)
         total = sum_statistics(updates)

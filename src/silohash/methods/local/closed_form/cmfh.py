@@ -31,19 +31,7 @@ from torch import nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, ReadArrays
 from silohash.methods.local.base import MethodParams, SiloData
-from silohash.methods.local.closed_form.base import (
-    FromSums,
-    Matrix,
-    Solution,
-    Views,
-    fit_from_sums,
-    hash_layer,
-    scale_sums,
-    scaled,
-    scales,
-    there,
-    total,
-)
+from silohash.methods.local.closed_form import base
 
 CARD = MethodCard(
     key="cmfh",
@@ -99,8 +87,8 @@ class Factors:
         projections: ``(K, D)``.
     """
 
-    bases: Mapping[Modality, Matrix]
-    projections: Mapping[Modality, Matrix]
+    bases: Mapping[Modality, base.Matrix]
+    projections: Mapping[Modality, base.Matrix]
 
 
 @dataclass(frozen=True)
@@ -115,7 +103,7 @@ class Problem:
         ridge: Weight of the squared norms.
     """
 
-    moments: Mapping[Group, Matrix]
+    moments: Mapping[Group, base.Matrix]
     weights: Mapping[Modality, float]
     projection_weight: float
     ridge: float
@@ -135,7 +123,7 @@ class Problem:
         """Return the groups whose items have a modality."""
         return [group for group in self.moments if modality in group]
 
-    def moments_of(self, modality: Modality) -> Matrix:
+    def moments_of(self, modality: Modality) -> base.Matrix:
         """Return the second moments of a modality, ``(D, D)``."""
         parts = ((self.moments[group], self.rows(group, modality)) for group in self.groups(modality))
         return np.asarray(sum(moments[rows, rows] for moments, rows in parts))
@@ -152,13 +140,13 @@ class Latent:
         squares: Sum of the squared norms of all latent vectors.
     """
 
-    maps: Mapping[Group, Matrix]
-    cross: Mapping[Modality, Matrix]
-    moments: Mapping[Modality, Matrix]
+    maps: Mapping[Group, base.Matrix]
+    cross: Mapping[Modality, base.Matrix]
+    moments: Mapping[Modality, base.Matrix]
     squares: float
 
 
-def latent_of(problem: Problem, maps: Mapping[Group, Matrix]) -> Latent:
+def latent_of(problem: Problem, maps: Mapping[Group, base.Matrix]) -> Latent:
     """Return the sums over the latent vectors that linear maps ``(K, D_g)`` per group give."""
     products = {group: moments @ maps[group].T for group, moments in problem.moments.items()}
     squares = {group: maps[group] @ product for group, product in products.items()}
@@ -168,12 +156,12 @@ def latent_of(problem: Problem, maps: Mapping[Group, Matrix]) -> Latent:
     return Latent(maps, cross, moments, float(sum(np.trace(square) for square in squares.values())))
 
 
-def ridged_inverse(moments: Matrix, ridge: float) -> Matrix:
+def ridged_inverse(moments: base.Matrix, ridge: float) -> base.Matrix:
     """Return the inverse of moments ``(D, D)`` with a ridge on the diagonal."""
     return np.asarray(np.linalg.inv(moments + ridge * np.eye(len(moments))), np.float64)
 
 
-def factors_of(problem: Problem, latent: Latent, inverses: Mapping[Modality, Matrix]) -> Factors:
+def factors_of(problem: Problem, latent: Latent, inverses: Mapping[Modality, base.Matrix]) -> Factors:
     """Return the bases and projections that are optimal for the latent vectors.
 
     U = X V^T (V V^T + gamma / weight I)^-1 and P = V X^T (X X^T + gamma / mu I)^-1, whose inverses ``(D, D)`` are given.
@@ -184,16 +172,16 @@ def factors_of(problem: Problem, latent: Latent, inverses: Mapping[Modality, Mat
     return Factors(bases, projections)
 
 
-def latent_maps(problem: Problem, factors: Factors) -> dict[Group, Matrix]:
+def latent_maps(problem: Problem, factors: Factors) -> dict[Group, base.Matrix]:
     """Return the maps to the latent vectors that are optimal for the bases and projections.
 
     v = (sum of weight U^T U + (modalities mu + gamma) I)^-1 (sum of weight U^T x + mu P x), where the sums are over the
     modalities of the item.
     """
-    maps: dict[Group, Matrix] = {}
+    maps: dict[Group, base.Matrix] = {}
     bits = next(iter(factors.projections.values())).shape[0]
     for group in problem.moments:
-        curvature: Matrix = (problem.projection_weight * len(group) + problem.ridge) * np.eye(bits)
+        curvature: base.Matrix = (problem.projection_weight * len(group) + problem.ridge) * np.eye(bits)
         pulls = []
         for modality in group:
             basis, projection = factors.bases[modality], factors.projections[modality]
@@ -223,8 +211,8 @@ def objective(problem: Problem, factors: Factors, latent: Latent) -> float:
 
 
 def factorized(
-    problem: Problem, start: Mapping[Modality, Matrix], iterations: int
-) -> tuple[Mapping[Modality, Matrix], Matrix]:
+    problem: Problem, start: Mapping[Modality, base.Matrix], iterations: int
+) -> tuple[Mapping[Modality, base.Matrix], base.Matrix]:
     """Alternate between bases and projections on one side, and latent vectors on the other.
 
     The first latent vectors are the sums of the first projections ``start``, ``(K, D)`` per modality. The results are the
@@ -241,9 +229,9 @@ def factorized(
     return factors_of(problem, latent, inverses).projections, np.asarray(objectives)
 
 
-def joint_moments(received: ReadArrays, block: Views) -> Arrays:
+def joint_moments(received: ReadArrays, block: base.Views) -> Arrays:
     """Return ``MODALITIES/moments``, second moments of the stacked vectors of items with exactly these modalities."""
-    values = {modality: scaled(block, received, modality) for modality in block.vectors}
+    values = {modality: base.scaled(block, received, modality) for modality in block.vectors}
     held = sum(mask.astype(np.int64) for mask in block.held.values())
     sums: Arrays = {}
     for modality, rows in values.items():
@@ -255,7 +243,7 @@ def joint_moments(received: ReadArrays, block: Views) -> Arrays:
     return sums
 
 
-def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
+def unit_variance(projection: base.Matrix, moments: base.Matrix, count: float) -> base.Matrix:
     """Return a projection whose values have the variance 1, ``(K, D)``. Rows without variance stay as they are.
 
     The moments ``(D, D)`` are those of the centered vectors that are projected.
@@ -267,29 +255,31 @@ def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
 BOTH: Group = ("image", "text")
 
 
-class CMFH(FromSums[CMFHParams]):
+class CMFH(base.FromSums[CMFHParams]):
     """Collective matrix factorization, for one or two modalities."""
 
     presets: ClassVar = {"recommended": {}, "paper": {"outputs": "latent"}}
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
         """Compute the projections from the silo's pairs. The loss is the objective per item."""
-        found = fit_from_sums(self, model, data).private.get("objectives", np.zeros(1))
+        found = base.fit_from_sums(self, model, data).private.get("objectives", np.zeros(1))
         return {"loss": float(found[-1]) / len(data)}
 
     def exchanges(self, bits: int) -> int:
         """Return 2: the scales and the joint second moments."""
         return 2
 
-    def sums(self, views: Views, received: ReadArrays, exchange: int) -> Arrays:
+    def sums(self, views: base.Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return the sums for the scales, then the joint second moments."""
-        return total(map(partial(joint_moments, received) if exchange else scale_sums, views.blocks()))
+        return base.total(map(partial(joint_moments, received) if exchange else base.scale_sums, views.blocks()))
 
-    def solve(self, solution: Solution, sums: ReadArrays, exchange: int) -> Solution:
+    def solve(self, solution: base.Solution, sums: ReadArrays, exchange: int) -> base.Solution:
         """Compute the scales, then the whole alternation."""
         if exchange == 0:
-            counts = {f"{m}/count": sums[f"{m}/count"] for m in there(sums)}
-            return replace(solution, sent=scales(sums, standardize=self.params.preprocess == "zscore"), private=counts)
+            counts = {f"{m}/count": sums[f"{m}/count"] for m in base.there(sums)}
+            return replace(
+                solution, sent=base.scales(sums, standardize=self.params.preprocess == "zscore"), private=counts
+            )
         problem = self._problem(sums)
         if not problem.moments:
             return solution
@@ -300,19 +290,19 @@ class CMFH(FromSums[CMFHParams]):
             if self.params.outputs == "unit":
                 count = max(float(solution.private[f"{modality}/count"]), 1.0)
                 projection = unit_variance(projection, problem.moments_of(modality), count)
-            params |= hash_layer(projection.T, solution.sent, modality, params)
-        return Solution(params, solution.sent, {**solution.private, "objectives": objectives})
+            params |= base.hash_layer(projection.T, solution.sent, modality, params)
+        return base.Solution(params, solution.sent, {**solution.private, "objectives": objectives})
 
     def _problem(self, sums: ReadArrays) -> Problem:
         """Return the problem that totals of `joint_moments` state. Modalities whose vectors are all equal are left out."""
         image = self.params.image_weight
         weights: dict[Modality, float] = {"image": image, "text": 1.0 - image}
-        held = there(sums)
+        held = base.there(sums)
         both = np.asarray(sums.get("both/moments", np.zeros((0, 0))))
         width = len(sums["image/moments"]) if len(held) == len(BOTH) else 0
-        parts: dict[Modality, Matrix] = {"image": both[:width, :width], "text": both[width:, width:]}
+        parts: dict[Modality, base.Matrix] = {"image": both[:width, :width], "text": both[width:, width:]}
         varied = [m for m in held if sums[f"{m}/moments"].any() or parts[m].any()]
-        moments: dict[Group, Matrix] = {(m,): sums[f"{m}/moments"] for m in varied}
+        moments: dict[Group, base.Matrix] = {(m,): sums[f"{m}/moments"] for m in varied}
         if len(varied) == len(BOTH):
             moments[BOTH] = both
         elif varied and both.any():

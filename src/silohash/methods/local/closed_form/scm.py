@@ -32,19 +32,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, ReadArrays
 from silohash.methods.local.base import MethodParams, linear_spec
-from silohash.methods.local.closed_form.base import (
-    FromSums,
-    Matrix,
-    Solution,
-    Views,
-    code_length,
-    hash_layer,
-    scale_sums,
-    scaled,
-    scales,
-    there,
-    total,
-)
+from silohash.methods.local.closed_form import base
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
@@ -92,13 +80,15 @@ CONSTANT_SHARE = 1e-12
 """Smallest ridge of a modality whose vectors are all equal, so that its moments can be inverted."""
 
 
-def unit_rows(labels: npt.NDArray[np.floating[Any]]) -> Matrix:
+def unit_rows(labels: npt.NDArray[np.floating[Any]]) -> base.Matrix:
     """Return labels ``(n, C)`` with rows of length 1. Rows without a label stay 0."""
     length = np.linalg.norm(labels, axis=1, keepdims=True)
     return np.asarray(labels / np.where(length > 0, length, 1.0))
 
 
-def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
+def leading_pairs(
+    left: base.Matrix, right: base.Matrix, weights: base.Matrix, count: int
+) -> tuple[base.Matrix, base.Matrix, base.Matrix]:
     """Return the leading singular values and vectors of ``left @ diag(weights) @ right.T``, without forming it.
 
     They are ``(k,)`` in descending order, ``(D, k)`` and ``(E, k)``, where k is ``count``. Pairs beyond the rank are zero.
@@ -122,18 +112,18 @@ def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> t
     )
 
 
-def whitening(moments: Matrix, ridge: float) -> Matrix:
+def whitening(moments: base.Matrix, ridge: float) -> base.Matrix:
     """Return the lower Cholesky factor of moments ``(D, D)`` plus ``ridge`` times their mean diagonal on the diagonal."""
     added = max(ridge * float(np.diag(moments).mean()), CONSTANT_SHARE)
     return np.asarray(cholesky(moments + added * np.eye(len(moments)), lower=True))
 
 
-def signs_of(outputs: Matrix) -> Matrix:
+def signs_of(outputs: base.Matrix) -> base.Matrix:
     """Return the signs with ``sign(0) = +1``."""
     return np.where(outputs >= 0, 1.0, -1.0)
 
 
-def aligned(directions: Mapping[Modality, Matrix], params: ReadArrays) -> dict[Modality, Matrix]:
+def aligned(directions: Mapping[Modality, base.Matrix], params: ReadArrays) -> dict[Modality, base.Matrix]:
     """Return the directions ``(D, K)`` with the signs in which they agree with the hash layers that silos started from.
 
     The sign of a bit is arbitrary, but it must be the same for both modalities, and in all silos whose projections are
@@ -143,7 +133,7 @@ def aligned(directions: Mapping[Modality, Matrix], params: ReadArrays) -> dict[M
     return {modality: w * signs_of(np.asarray(agreement)) for modality, w in directions.items()}
 
 
-def moments(received: ReadArrays, block: Views, *, paired: bool) -> Arrays:
+def moments(received: ReadArrays, block: base.Views, *, paired: bool) -> Arrays:
     """Return the sums from which `whitened` starts, with the products of the pairs' vectors if they are ``paired``.
 
     Returns:
@@ -151,7 +141,7 @@ def moments(received: ReadArrays, block: Views, *, paired: bool) -> Arrays:
         ``paired`` ``(D, E)`` if there are two modalities.
     """
     labels, sums = unit_rows(block.labels), dict[str, np.ndarray]()
-    values = {modality: scaled(block, received, modality) for modality in block.vectors}
+    values = {modality: base.scaled(block, received, modality) for modality in block.vectors}
     for modality, rows in values.items():
         sums[f"{modality}/count"] = np.asarray(float(block.held[modality].sum()))
         sums[f"{modality}/moments"] = rows.T @ rows
@@ -161,11 +151,11 @@ def moments(received: ReadArrays, block: Views, *, paired: bool) -> Arrays:
     return sums
 
 
-def sign_products(received: ReadArrays, block: Views) -> Arrays:
+def sign_products(received: ReadArrays, block: base.Views) -> Arrays:
     """Return X^T sgn(X w) per modality, ``MODALITY/signs`` ``(D,)``, of the direction w that was sent."""
     sums: Arrays = {}
     for modality in block.vectors:
-        rows, direction = scaled(block, received, modality), received.get(f"{modality}/direction")
+        rows, direction = base.scaled(block, received, modality), received.get(f"{modality}/direction")
         sums[f"{modality}/signs"] = (
             np.zeros(rows.shape[1]) if direction is None else rows.T @ signs_of(rows @ direction)
         )
@@ -183,7 +173,7 @@ def whitened(sums: ReadArrays, ridge: float, bits: int) -> Arrays:
         modalities, ``paired`` ``(D, E)``.
     """
     private: Arrays = {}
-    for modality in there(sums):
+    for modality in base.there(sums):
         if np.any(sums[f"{modality}/moments"]):
             factor = whitening(sums[f"{modality}/moments"], ridge)
             products = solve_triangular(factor, sums[f"{modality}/products"], lower=True)
@@ -194,7 +184,7 @@ def whitened(sums: ReadArrays, ridge: float, bits: int) -> Arrays:
                 f"{modality}/count": sums[f"{modality}/count"],
             }
             private |= {"weights": np.full(products.shape[1], 2.0 * bits), "values": np.zeros(0)}
-    if len(there(private)) == len(MODALITIES) and "paired" in sums:
+    if len(base.there(private)) == len(MODALITIES) and "paired" in sums:
         private["paired"] = sums["paired"]
     return private
 
@@ -202,7 +192,7 @@ def whitened(sums: ReadArrays, ridge: float, bits: int) -> Arrays:
 def deflated(private: ReadArrays, sums: ReadArrays) -> Arrays:
     """Return the server's arrays after the part of the correlation that the last bit explains was subtracted."""
     found = dict(private)
-    for modality in there(private):
+    for modality in base.there(private):
         product = solve_triangular(private[f"{modality}/whitening"], sums[f"{modality}/signs"], lower=True)
         found[f"{modality}/products"] = np.column_stack([private[f"{modality}/products"], product])
     found["weights"] = np.append(private["weights"], -1.0)
@@ -221,7 +211,7 @@ def correlation(private: ReadArrays) -> Arrays:
 
 def with_bits(private: ReadArrays, count: int) -> Arrays:
     """Return the server's arrays with the directions and singular values of further bits. There is at least one modality."""
-    held = there(private)
+    held = base.there(private)
     left, right = private[f"{held[0]}/products"], private[f"{held[-1]}/products"]
     values, *directions = leading_pairs(left, right, private["weights"], count)
     found = {**private, "values": np.append(private["values"], values)}
@@ -231,16 +221,16 @@ def with_bits(private: ReadArrays, count: int) -> Arrays:
     return found
 
 
-def finished(solution: Solution, private: ReadArrays) -> Solution:
+def finished(solution: base.Solution, private: ReadArrays) -> base.Solution:
     """Return the solution with the projections as the parameters of the hash layers. Outputs have variance 1."""
-    directions = {m: private[f"{m}/directions"] * np.sqrt(private[f"{m}/count"]) for m in there(private)}
+    directions = {m: private[f"{m}/directions"] * np.sqrt(private[f"{m}/count"]) for m in base.there(private)}
     params = dict(solution.params)
     for modality, projection in aligned(directions, params).items():
-        params |= hash_layer(projection, solution.sent, modality, params)
-    return Solution(params, solution.sent, private)
+        params |= base.hash_layer(projection, solution.sent, modality, params)
+    return base.Solution(params, solution.sent, private)
 
 
-class SCM(FromSums[SCMParams]):
+class SCM(base.FromSums[SCMParams]):
     """Semantic correlation maximization, for one or two modalities."""
 
     presets: ClassVar = {"recommended": {}, "paper": {"ridge": 1e-9}}
@@ -260,27 +250,27 @@ class SCM(FromSums[SCMParams]):
             f'{bits - rank} of the {bits} bits are constant. Lower local.bits, or set local.variant = "seq".'
         ]
 
-    def sums(self, views: Views, received: ReadArrays, exchange: int) -> Arrays:
+    def sums(self, views: base.Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return the sums for the scales, then the moments, then the products of the last bit's signs."""
         paired = self.params.variant == "seq" and self.params.after_rise == "correlate"
-        of_block = (scale_sums, partial(moments, received, paired=paired), partial(sign_products, received))
-        return total(map(of_block[min(exchange, 2)], views.blocks()))
+        of_block = (base.scale_sums, partial(moments, received, paired=paired), partial(sign_products, received))
+        return base.total(map(of_block[min(exchange, 2)], views.blocks()))
 
-    def solve(self, solution: Solution, sums: ReadArrays, exchange: int) -> Solution:
+    def solve(self, solution: base.Solution, sums: ReadArrays, exchange: int) -> base.Solution:
         """Compute the scales, then all bits at once or one bit per exchange."""
         if exchange == 0:
-            return replace(solution, sent=scales(sums, standardize=self.params.preprocess == "zscore"))
-        bits = code_length(solution.params)
+            return replace(solution, sent=base.scales(sums, standardize=self.params.preprocess == "zscore"))
+        bits = base.code_length(solution.params)
         if exchange > 1 and len(solution.private["values"]) == bits:
             return solution
         private = whitened(sums, self.params.ridge, bits) if exchange == 1 else deflated(solution.private, sums)
-        if not there(private):
-            return Solution(solution.params, solution.sent, {"values": np.zeros(bits)})
+        if not base.there(private):
+            return base.Solution(solution.params, solution.sent, {"values": np.zeros(bits)})
         private = with_bits(private, bits) if self.params.variant == "orth" else self._with_next_bit(private, bits)
         if len(private["values"]) == bits:
             return finished(solution, private)
-        last = {f"{m}/direction": private[f"{m}/directions"][:, -1] for m in there(private)}
-        return Solution(solution.params, {**solution.sent, **last}, private)
+        last = {f"{m}/direction": private[f"{m}/directions"][:, -1] for m in base.there(private)}
+        return base.Solution(solution.params, {**solution.sent, **last}, private)
 
     def _with_next_bit(self, private: ReadArrays, bits: int) -> Arrays:
         """Return the server's arrays with one more bit, or with all remaining bits if the singular value rises."""

@@ -21,18 +21,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
+from silohash.methods.local.matching import saem
 from silohash.methods.local.matching.attention import mean_over
 from silohash.methods.local.matching.base import WHOLE, Matching, by_texts, check_divisor, towers_of
-from silohash.methods.local.matching.saem import (
-    Convolutions,
-    RegionTransformer,
-    VectorParams,
-    WordConvolutions,
-    mixed,
-    mixed_after_projection,
-    projected,
-    transformer_layer,
-)
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -56,7 +47,7 @@ CARD = MethodCard(
 )
 
 
-class JointParams(VectorParams):
+class JointParams(saem.VectorParams):
     """Parameters of the joint model."""
 
     joint_weight: float = Field(default=0.3, gt=0)
@@ -65,17 +56,17 @@ class JointParams(VectorParams):
     """Number of channels per convolution over words, at least 1."""
 
 
-class JointRegions(RegionTransformer):
+class JointRegions(saem.RegionTransformer):
     """Encode a picture as its regions, and as the mean of its regions after a Transformer layer."""
 
     def forward(self, regions: Tensor) -> Nodes:
         """Return the regions, with the vector of the whole ``(B, D)`` of length 1."""
         nodes: Nodes = self.encoder(regions)
-        whole = mean_over(mixed(self.layer, nodes.values, nodes.mask), nodes.mask.unsqueeze(2), 1)
+        whole = mean_over(saem.mixed(self.layer, nodes.values, nodes.mask), nodes.mask.unsqueeze(2), 1)
         return replace(nodes, extra={WHOLE: F.normalize(whole, dim=1)})
 
 
-class JointWords(WordConvolutions):
+class JointWords(saem.WordConvolutions):
     """Encode a text as its words, and as one vector from convolutions."""
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
@@ -96,8 +87,8 @@ class JointNet(MatchingNet):
         super().__init__(image, text)
         self.joint_weight = params.joint_weight
         self.kinds = nn.Parameter(0.02 * torch.randn(2, width))
-        self.layer = transformer_layer(width, params.heads, params.inner_width, params.transformer_dropout)
-        self.convolutions = Convolutions(width, params.channels, width, 0.0)
+        self.layer = saem.transformer_layer(width, params.heads, params.inner_width, params.transformer_dropout)
+        self.convolutions = saem.Convolutions(width, params.channels, width, 0.0)
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
@@ -108,9 +99,9 @@ class JointNet(MatchingNet):
         shape, regions = (len(texts), len(images)), images.mask.shape[1]
         parts = images.values + self.kinds[0], texts.values + self.kinds[1]
         # Queries, keys and values belong to an item, so they are computed once per item rather than per pair.
-        projections = pairs(*(projected(self.layer, part) for part in parts))
+        projections = pairs(*(saem.projected(self.layer, part) for part in parts))
         mask = pairs(images.mask, texts.mask)
-        nodes = mixed_after_projection(self.layer, pairs(*parts), projections, mask)
+        nodes = saem.mixed_after_projection(self.layer, pairs(*parts), projections, mask)
         image = mean_over(nodes[:, :regions], mask[:, :regions].unsqueeze(2), 1)
         text = self.convolutions(nodes[:, regions:], mask[:, regions:])
         return F.cosine_similarity(image, text, dim=1).view(shape)

@@ -29,16 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    labels_of,
-    outputs_of,
-    shared_width,
-    unadapted,
-)
+from silohash.methods.local import base
 from silohash.methods.local.losses import modality_pairs, pair_likelihood, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
@@ -74,7 +65,7 @@ SMALLEST = 1e-12
 """Added below square roots, whose gradient at 0 is infinite."""
 
 
-class DSCMRParams(MethodParams):
+class DSCMRParams(base.MethodParams):
     """Parameters of DSCMR."""
 
     similarity_weight: float = Field(default=1.0, ge=0)
@@ -88,7 +79,7 @@ class DSCMRParams(MethodParams):
     """Compare deviations from the mean representation of the modality in the batch in the likelihood, as the signs of such
     deviations are the codes. If false, representations are compared as they are, as in the paper."""
 
-    without_effect: ClassVar = MethodParams.switched_off("scale", "centered", similarity_weight=(0.0,))
+    without_effect: ClassVar = base.MethodParams.switched_off("scale", "centered", similarity_weight=(0.0,))
 
 
 def distance(values: Tensor, others: Tensor) -> Tensor:
@@ -113,7 +104,7 @@ class CommonNet(HashNet):
 
     def __init__(self, spec: ModelSpec, bits: int) -> None:
         super().__init__(spec, bits)
-        width = shared_width(spec, CARD.key)
+        width = base.shared_width(spec, CARD.key)
         for modality in self.modalities:
             tower = self.tower(modality)
             tower.hash = nn.Identity()
@@ -141,7 +132,7 @@ class CommonNet(HashNet):
         return extra
 
 
-class DSCMR(LocalMethod[DSCMRParams]):
+class DSCMR(base.LocalMethod[DSCMRParams]):
     """Deep supervised cross-modal retrieval, for one or two modalities."""
 
     presets: ClassVar = {
@@ -154,9 +145,9 @@ class DSCMR(LocalMethod[DSCMRParams]):
         """Build towers that share their last layers."""
         return CommonNet(spec, bits)
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: base.SiloState) -> Terms:
         """Return the classification, likelihood and pair terms, J1 to J3."""
-        labels = labels_of(batch)
+        labels = base.labels_of(batch)
         held = {m: batch.has(m) for m in outputs.logit if bool(batch.has(m).any())}
         if not held:
             return {}
@@ -184,10 +175,10 @@ class DSCMR(LocalMethod[DSCMRParams]):
             found.append(pair_likelihood(first, second, similar, scale=self.params.scale).mean())
         return torch.stack(found).sum()
 
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def end_epoch(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Set the means to those of the silo's items; a modality that the silo does not have keeps its mean."""
-        network = unadapted(model)
+        network = base.unadapted(model)
         assert isinstance(network, CommonNet)  # noqa: S101  built above
-        for modality, deviations in outputs_of(model, data, part="logit").items():
+        for modality, deviations in base.outputs_of(model, data, part="logit").items():
             # Outputs are deviations from the old mean, so that their mean is the difference of the new one.
             network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))

@@ -25,16 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    labels_of,
-    store_all,
-    tower_steps,
-    unadapted,
-)
+from silohash.methods.local import base
 from silohash.methods.local.label_networks import MultiScale
 from silohash.methods.local.losses import cosines, quantization, similarity
 from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_batch, stored_modalities
@@ -74,7 +65,7 @@ WINDOWS = ((10, 10), (6, 5), (3, 3), (2, 2), (1, 1))
 """Widths and strides of the windows of words or labels."""
 
 
-class MESDCHParams(MethodParams):
+class MESDCHParams(base.MethodParams):
     """Parameters of MESDCH."""
 
     same_weight: float = Field(default=1.9, ge=0)
@@ -151,7 +142,7 @@ class MESDCHNet(HashNet):
         return codes.float()
 
 
-class MESDCH(LocalMethod[MESDCHParams]):
+class MESDCH(base.LocalMethod[MESDCHParams]):
     """Three networks that learn the cosines of labels, for one or two modalities."""
 
     presets: ClassVar = {
@@ -166,18 +157,18 @@ class MESDCH(LocalMethod[MESDCHParams]):
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return the steps of the label network, the image network and the text network."""
-        return [Step(name=LABELS, parameters=(f"{LABELS}.",), modalities=()), *tower_steps(model)]
+        return [Step(name=LABELS, parameters=(f"{LABELS}.",), modalities=()), *base.tower_steps(model)]
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def init_state(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Store the codes of all networks for all items, and the labels."""
-        net, labels = unadapted(model), labels_of(data)
+        net, labels = base.unadapted(model), base.labels_of(data)
         assert isinstance(net, MESDCHNet)  # noqa: S101  built above
         with torch.no_grad():
             state.buffers = {"known": labels, LABELS: net.label_codes(labels)}
-        store_all(model, data, state)
+        base.store_all(model, data, state)
         self.end_epoch(model, data, state)
 
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: base.SiloState) -> Terms:
         """Return the comparisons of a network with the stored codes, and the quantization term."""
         if step.name == LABELS:
             codes, rows = outputs.extra[LABELS], batch.row
@@ -192,7 +183,7 @@ class MESDCH(LocalMethod[MESDCHParams]):
         drift = quantization(codes, state.buffers["code"][rows])
         return {**terms, "quantization": (self.params.quantization_weight, drift.mean())}
 
-    def _weights(self, step: Step, state: SiloState) -> dict[Network, float]:
+    def _weights(self, step: Step, state: base.SiloState) -> dict[Network, float]:
         """Return the weight of each network with whose stored codes the step's network is compared."""
         params, held = self.params, stored_modalities(state)
         if step.name == LABELS:
@@ -200,7 +191,7 @@ class MESDCH(LocalMethod[MESDCHParams]):
             return {LABELS: params.same_weight, **{m: others[m] for m in held}}
         return {LABELS: params.label_weight, **dict.fromkeys(step.modalities, params.same_weight)}
 
-    def _compared(self, codes: Tensor, rows: Tensor, name: Network, state: SiloState) -> Tensor:
+    def _compared(self, codes: Tensor, rows: Tensor, name: Network, state: base.SiloState) -> Tensor:
         """Return the mean of `divergence` over the pairs with stored items that have codes of a network; 0 if none has."""
         anchors, labels = state.buffers["anchors"], state.buffers["known"]
         if name != LABELS:
@@ -210,14 +201,14 @@ class MESDCH(LocalMethod[MESDCHParams]):
         loss = divergence(codes, others, similar, offset=self.params.offset, slope=self.params.slope)
         return loss.sum() / max(loss.numel(), 1)
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: base.SiloState) -> None:
         """Store the codes of the batch."""
         if step.name == LABELS:
             state.buffers[LABELS][batch.row] = outputs.extra[LABELS].detach()
             return
         store_batch(outputs, batch, state)
 
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def end_epoch(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
         state.buffers["code"] = joint_codes(state, LABELS)
         draw_anchors(data, state, self.params.anchors)

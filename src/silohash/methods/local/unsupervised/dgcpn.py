@@ -36,16 +36,7 @@ from torch import Tensor, nn
 from silohash.base import seeds
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, joint_step, signs
-from silohash.methods.local.unsupervised.base import (
-    SiloCache,
-    Similarity,
-    affinity,
-    code_pair,
-    inputs_of,
-    products_of_rows,
-    refuse_networks,
-    with_inputs,
-)
+from silohash.methods.local.unsupervised import base
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -164,14 +155,14 @@ def neighbor_graph(
     items are given as ``similar`` ``(n, n)``.
     """
     chosen = candidate_rows(len(data), candidates).to(data.has_image.device)
-    others, count = inputs_of(data.batch(chosen)), neighbor_count(comparable_items(data, chosen), share)
+    others, count = base.inputs_of(data.batch(chosen)), neighbor_count(comparable_items(data, chosen), share)
     graph = data.has_image.new_zeros(len(data), len(chosen), dtype=torch.float32)
     for start in range(0, len(data), block):
         rows = torch.arange(start, min(start + block, len(data)), device=chosen.device)
         if similar is not None:
             to_others = similar[rows][:, chosen]
-        elif others.unit and (inputs := inputs_of(data.batch(rows))).unit:
-            to_others = affinity(inputs, others, text_weight).values
+        elif others.unit and (inputs := base.inputs_of(data.batch(rows))).unit:
+            to_others = base.affinity(inputs, others, text_weight).values
         else:
             continue
         graph[rows] = neighbor_weights(to_others, rows.unsqueeze(1) == chosen, count)
@@ -269,11 +260,11 @@ class DGCPN(LocalMethod[DGCPNParams]):
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params
-        self._stored = SiloCache()
+        self._stored = base.SiloCache()
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights."""
-        refuse_networks(spec, CARD.key)
+        base.refuse_networks(spec, CARD.key)
         model = HashNet(spec, bits, relaxation="tanh")
         if "text" in model.modalities:
             nn.init.normal_(model.get_parameter("text.hash.weight"), std=self.params.initial_deviation)
@@ -295,10 +286,10 @@ class DGCPN(LocalMethod[DGCPNParams]):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the losses of a batch with real-valued codes, or the sums of both with half of the codes binary."""
-        batch, codes = with_inputs(batch, outputs.code)
+        batch, codes = base.with_inputs(batch, outputs.code)
         if not codes:
             return {}
-        image, text = code_pair(codes, batch)
+        image, text = base.code_pair(codes, batch)
         prefix = ""
         if step.name != "joint":
             prefix = "binary_"
@@ -330,22 +321,22 @@ class DGCPN(LocalMethod[DGCPNParams]):
         """Return the similarity of a batch's items, ``(B, B)``; NaN for pairs that cannot be compared."""
         if "similarities" in state.buffers:
             return state.buffers["similarities"].index_select(0, batch.row).index_select(1, batch.row)
-        graph, inputs = state.buffers.get("graph"), inputs_of(batch)
-        similar = affinity(inputs, inputs, self.params.text_weight)
+        graph, inputs = state.buffers.get("graph"), base.inputs_of(batch)
+        similar = base.affinity(inputs, inputs, self.params.text_weight)
         return self._between(similar, None if graph is None else graph.index_select(0, batch.row))
 
     def _similarities(self, data: SiloData) -> Tensor:
         """Return the similarity of all items of a silo, ``(n, n)``; NaN for pairs that cannot be compared."""
-        inputs = inputs_of(data.batch(torch.arange(len(data), device=data.has_image.device)))
+        inputs = base.inputs_of(data.batch(torch.arange(len(data), device=data.has_image.device)))
         if not inputs.unit:
             return torch.full((len(data), len(data)), float("nan"), device=data.has_image.device)
-        similar = affinity(inputs, inputs, self.params.text_weight)
+        similar = base.affinity(inputs, inputs, self.params.text_weight)
         return self._between(similar, self._graph(data, similar.values) if self.params.graph_weight else None)
 
-    def _between(self, similar: Similarity, graph: Tensor | None) -> Tensor:
+    def _between(self, similar: base.Similarity, graph: Tensor | None) -> Tensor:
         """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared."""
         values, known = similar
-        shared = torch.zeros_like(values) if graph is None else products_of_rows(graph)
+        shared = torch.zeros_like(values) if graph is None else base.products_of_rows(graph)
         found = batch_similarity(values, shared, self.params.graph_weight)
         return found if known is None else found.masked_fill(known == 0, float("nan"))
 

@@ -32,14 +32,7 @@ from torch import Tensor
 from silohash.base.types import MethodCard, PairBatch, Terms
 from silohash.methods.local.base import MethodParams
 from silohash.methods.local.losses import mean_where
-from silohash.methods.local.unsupervised.base import (
-    AnnealedMethod,
-    CodePair,
-    Similarity,
-    affinity,
-    cosine_matrices,
-    inputs_of,
-)
+from silohash.methods.local.unsupervised import base
 
 CARD = MethodCard(
     key="djsrh",
@@ -91,17 +84,17 @@ def joint_affinity(similarity: Tensor, second_order_weight: float, scale: float)
     return scale * ((1.0 - second_order_weight) * similarity + second_order_weight * second_order)
 
 
-class DJSRH(AnnealedMethod):
+class DJSRH(base.AnnealedMethod):
     """Joint-semantics reconstructing hashing, for one or two modalities."""
 
     Params = DJSRHParams
     params: DJSRHParams
     key: ClassVar[str] = CARD.key
 
-    def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
+    def losses(self, pair: base.CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
         """Return the reconstruction between the modalities, within images and within texts."""
         target = self._target(batch)
-        within_images, within_texts, between = cosine_matrices(pair)
+        within_images, within_texts, between = base.cosine_matrices(pair)
         gaps = {
             "between": (1.0, between),
             "within_images": (self.params.within_weight, within_images),
@@ -112,10 +105,10 @@ class DJSRH(AnnealedMethod):
             for name, (weight, cosines) in gaps.items()
         }
 
-    def _target(self, batch: PairBatch) -> Similarity:
-        inputs = inputs_of(batch)
-        cosines, known = affinity(inputs, inputs, self.params.text_weight)
+    def _target(self, batch: PairBatch) -> base.Similarity:
+        inputs = base.inputs_of(batch)
+        cosines, known = base.affinity(inputs, inputs, self.params.text_weight)
         similarity = 2.0 * cosines - 1.0
         if known is not None:
             similarity = similarity * known
-        return Similarity(joint_affinity(similarity, self.params.second_order_weight, self.params.scale), known)
+        return base.Similarity(joint_affinity(similarity, self.params.second_order_weight, self.params.scale), known)

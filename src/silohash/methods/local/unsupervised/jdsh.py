@@ -36,17 +36,7 @@ from silohash.base import seeds
 from silohash.base.types import MODALITIES, MethodCard, PairBatch, Terms
 from silohash.methods.local.base import MethodParams, SiloData, SiloState
 from silohash.methods.local.losses import cosines, mean_where
-from silohash.methods.local.unsupervised.base import (
-    AnnealedMethod,
-    CodePair,
-    Inputs,
-    Part,
-    Similarity,
-    cosine_matrices,
-    defined_for,
-    inputs_of,
-    weighted_mean,
-)
+from silohash.methods.local.unsupervised import base
 
 CARD = MethodCard(
     key="jdsh",
@@ -127,20 +117,20 @@ def cross_similarity(images: Tensor, texts: Tensor) -> Tensor:
     return (cross + cross.T) / 2.0
 
 
-def joint_similarity(inputs: Inputs, weights: Mapping[str, float]) -> Similarity:
+def joint_similarity(inputs: base.Inputs, weights: Mapping[str, float]) -> base.Similarity:
     """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``."""
     parts = []
     for modality in MODALITIES:
         if modality in inputs.unit:
-            unit, mask = inputs.unit[modality], defined_for(inputs, inputs, modality)
+            unit, mask = inputs.unit[modality], base.defined_for(inputs, inputs, modality)
             values = 2.0 * (unit @ unit.T) - 1.0
-            parts.append(Part(weights[modality], values if mask is None else values * mask, mask))
+            parts.append(base.Part(weights[modality], values if mask is None else values * mask, mask))
     if len(parts) == len(MODALITIES) and weights["cross"]:
         image, text = parts
         both = None if image.defined is None or text.defined is None else image.defined * text.defined
         cross = cross_similarity(image.values, text.values)
-        parts.append(Part(weights["cross"], cross if both is None else cross * both, both))
-    return weighted_mean(parts)
+        parts.append(base.Part(weights["cross"], cross if both is None else cross * both, both))
+    return base.weighted_mean(parts)
 
 
 def distribution_of(values: Tensor) -> Distribution:
@@ -162,7 +152,7 @@ def fitted_distribution(data: SiloData, weights: Mapping[str, float], batch: int
     found = []
     for start in range(0, len(order), batch):
         rows = order[start : start + batch].to(data.has_image.device)
-        inputs = inputs_of(data.batch(rows))
+        inputs = base.inputs_of(data.batch(rows))
         if inputs.unit:
             values, known = joint_similarity(inputs, weights)
             different = ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
@@ -182,7 +172,7 @@ def sharpened(values: Tensor, fit: Distribution, low_weight: float, high_weight:
     return scale * factor * values
 
 
-class JDSH(AnnealedMethod):
+class JDSH(base.AnnealedMethod):
     """Joint-modal distribution-based similarity hashing, for one or two modalities."""
 
     Params = JDSHParams
@@ -198,10 +188,10 @@ class JDSH(AnnealedMethod):
         """Fit the thresholds to the silo's items."""
         state.buffers = fitted_distribution(data, self.weights, self.params.fit_batch)._asdict()
 
-    def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
+    def losses(self, pair: base.CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
         """Return the losses between the modalities, of the two codes of an item, and within each modality."""
         target, known = self._target(batch, buffers)
-        within_images, within_texts, between = cosine_matrices(pair)
+        within_images, within_texts, between = base.cosine_matrices(pair)
         there_and_back = (between - target).square() + (between.T - target).square()
         return {
             "between": (1.0, mean_where(there_and_back, known)),
@@ -210,8 +200,8 @@ class JDSH(AnnealedMethod):
             "within_texts": (self.params.within_weight, mean_where((within_texts - target).square(), known)),
         }
 
-    def _target(self, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Similarity:
-        values, known = joint_similarity(inputs_of(batch), self.weights)
+    def _target(self, batch: PairBatch, buffers: Mapping[str, Tensor]) -> base.Similarity:
+        values, known = joint_similarity(base.inputs_of(batch), self.weights)
         fit = Distribution(*(buffers[name] for name in Distribution._fields))
         params = self.params
-        return Similarity(sharpened(values, fit, params.low_weight, params.high_weight, params.scale), known)
+        return base.Similarity(sharpened(values, fit, params.low_weight, params.high_weight, params.scale), known)
