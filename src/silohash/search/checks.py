@@ -13,8 +13,6 @@ Items can be replaced. A silo therefore states an edition with its hits, which c
 or removed. Hits of different editions are not compared, and each new edition is counted.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence

@@ -26,8 +26,6 @@ single distance per answer, such as that of the silo's last item, would be bette
 exact distance of an item, and with any k it moves by one bit when one bit of the query does.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

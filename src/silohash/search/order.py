@@ -12,8 +12,6 @@ not depend on the query, so an index stores it (`index.digests`). A vectorized m
 microseconds for ten thousand items. The key depends on the query, so no item wins every tie.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from heapq import heappush, heappushpop

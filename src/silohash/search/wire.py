@@ -7,8 +7,6 @@ add some.
 Each message is declared by the class of its value (`silohash.search.fields`).
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The codes of any archive as a file, for use in other programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
