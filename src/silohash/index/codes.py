@@ -5,11 +5,9 @@ Bit ``j`` of a code is 1 if output ``j`` is at least 0, so ``sign(0) = +1``. Wit
 are one uint32, and longer codes are as many uint64 as needed. Bits beyond the code length are zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -207,7 +205,7 @@ class Codes:
         """Return the number, length and modality of the codes, and the digest of their model, in one line."""
         return f"Codes({len(self):,} {self.modality} codes of {self.bits} bits, model {self.model_digest})"
 
-    def take(self, rows: Rows) -> Codes:
+    def take(self, rows: Rows) -> Self:
         """Return the codes of the given rows.
 
         Raises:
