@@ -10,7 +10,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := train,faiss,tensorboard,matlab,backbones,onnx,tune,service,training,encryption,privacy,pgvector,milvus,dev
+EXTRAS := train,faiss,pandas,tensorboard,matlab,backbones,onnx,tune,service,training,encryption,privacy,pgvector,milvus,dev
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 

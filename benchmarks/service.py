@@ -164,7 +164,7 @@ def start_process(stack: ExitStack, federation: Federation, port: int, name: str
     command = ["hub", "--port", str(port)] if name == "hub" else ["silo"]
     with (federation.folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "silohash.cli", *command, str(federation.folder / f"{name}.toml")],
+            [sys.executable, "-m", "silohash", *command, str(federation.folder / f"{name}.toml")],
             stdout=log,
             stderr=log,
         )

@@ -113,7 +113,7 @@ class Federation:
         command = "server" if name == SERVER else "silo"
         with (self.root / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "silohash.cli", command, str(self.kits / name)],
+                [sys.executable, "-m", "silohash", command, str(self.kits / name)],
                 stdout=log, stderr=log, cwd=self.root,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **self.environment, **(environment or {})},
             )  # fmt: skip

@@ -46,7 +46,7 @@ class Processes:
     def start(self, name: str) -> None:
         """Starts a silo or the hub."""
         folder = self.federation.folder
-        program = ["-c", HUB, "hub"] if name == "hub" else ["-m", "silohash.cli", "silo"]
+        program = ["-c", HUB, "hub"] if name == "hub" else ["-m", "silohash", "silo"]
         command = [sys.executable, *program, str(folder / f"{name}.toml")]
         with (folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(

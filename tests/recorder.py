@@ -148,7 +148,7 @@ class Recorder:
 
     def silohash(self, *arguments: object, given: str = "", code: int = 0) -> str:
         """Run a command of silohash, check its exit code, and return its standard output."""
-        done = self.run("-m", "silohash.cli", *arguments, given=given)
+        done = self.run("-m", "silohash", *arguments, given=given)
         assert done.returncode == code, done.stderr
         return done.stdout
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backbones import clip
+from silohash.data.build.icons.builder import build_icons
+from tests.icon_packages import split_packages
 from tests.nats import SERVER, needs_nats
 from tests.ports import free_port
 from tests.runs import silohash
@@ -25,16 +26,16 @@ from tests.runs import silohash
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "tutorial" / "two-silos.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMANDS = [
+BUILD, *COMMANDS = [
     shlex.split(line) for language, body in BLOCK.findall(PAGE) if language == "bash" for line in body.splitlines()
 ]
 (SOURCE,) = (body for language, body in BLOCK.findall(PAGE) if language == "python")
-PHOTOGRAPHS = "12"
 STARTED_SECONDS = 120.0
 BOUNDARY = "-tutorial-"
 
 
 def test_ten_commands_lead_to_the_page() -> None:
+    assert BUILD[:4] == ["silohash", "data", "build", "icons"]
     assert len(COMMANDS) == 10
     assert not any({"&&", ";", "|"} & {*words} for words in COMMANDS if words[0] != "cd")
     assert COMMANDS[-1] == ["python", "-m", "webbrowser", "http://127.0.0.1:8765"]
@@ -51,7 +52,7 @@ def started(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     folder = Path()
     if words[0] == "cd":
         folder, words = Path(words[1]), words[words.index("&&") + 1 :]
-    program = [str(SERVER)] if words[0] == "nats-server" else [sys.executable, "-m", "silohash.cli"]
+    program = [str(SERVER)] if words[0] == "nats-server" else [sys.executable, "-m", "silohash"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*program, *words[1:]], stdout=output, stderr=output, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -82,7 +83,7 @@ def picture_form(path: Path) -> bytes:
     form.write(
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="picture_file"; filename="{path.name}"\r\n'.encode()
     )
-    form.write(b"Content-Type: image/jpeg\r\n\r\n" + path.read_bytes() + f"\r\n--{BOUNDARY}--\r\n".encode())
+    form.write(b"Content-Type: image/png\r\n\r\n" + path.read_bytes() + f"\r\n--{BOUNDARY}--\r\n".encode())
     return form.getvalue()
 
 
@@ -102,16 +103,16 @@ def whole_page(address: str, logs: Path, body: bytes | None = None) -> str:
 
 @pytest.mark.whole_run
 @needs_nats
-@pytest.mark.shared_data
-def test_tutorial_is_followed_to_its_page(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (shared_data / "flickr8k-1k").is_dir():
-        pytest.skip("flickr8k-1k is missing")
-    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
+def test_tutorial_is_followed_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    monkeypatch.setitem(build_icons.__kwdefaults__, "tables", tmp_path / "tables")
+    packages = split_packages(tmp_path, monkeypatch)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    exec(SOURCE.replace("EACH = 300", f"EACH = {PHOTOGRAPHS}"), {})  # noqa: S102  the page's own lines
-    network, port, address = clip(tmp_path / "clip"), free_port(), f"http://127.0.0.1:{free_port()}"
+    built = silohash(*BUILD[1:], "--from", packages)
+    assert built.code == 0, built.err
+    exec(SOURCE, {})  # noqa: S102  the page's own lines
+    port, address = free_port(), f"http://127.0.0.1:{free_port()}"
     further = {
         "train": ["--smoke"],
         "federation": ["--server", f"tls://127.0.0.1:{port}"],
@@ -119,7 +120,7 @@ def test_tutorial_is_followed_to_its_page(shared_data: Path, tmp_path: Path, mon
     }
     with ExitStack() as processes:
         for words in COMMANDS[:-1]:
-            given = [*(str(network) if word == "clip" else word for word in words), *further.get(words[1], [])]
+            given = [*words, *further.get(words[1], [])]
             if runs_on(words):
                 log = tmp_path / f"{Path(words[-1]).parent.name}.log"
                 processes.enter_context(started(given, log))
@@ -130,8 +131,8 @@ def test_tutorial_is_followed_to_its_page(shared_data: Path, tmp_path: Path, mon
                 printed = [shlex.split(line) for line in done.out.splitlines()]
                 assert printed == [command for command in COMMANDS if runs_on(command)]
         for page in (
-            whole_page(f"{address}/?q=a+dog+runs+in+the+snow", tmp_path),
-            whole_page(f"{address}/picture", tmp_path, picture_form(next(Path("south").glob("*.jpg")))),
+            whole_page(f"{address}/?q=cat", tmp_path),
+            whole_page(f"{address}/picture", tmp_path, picture_form(next(Path("south").glob("*.png")))),
         ):
             results = page.split('id="results"')[1]
             assert "all 2 silos answered" in results

@@ -161,7 +161,7 @@ def test_a_silo_is_excluded_and_taken_back_without_a_restart(processes: Processe
     hub = str(processes.federation.folder / "hub.toml")
 
     def command(*options: str) -> None:
-        subprocess.run([sys.executable, "-m", "silohash.cli", "hub", hub, *options], check=True)
+        subprocess.run([sys.executable, "-m", "silohash", "hub", hub, *options], check=True)
 
     command("--exclude", MEMBER)
     hits = processes.client.search(WORDS[0], k=50)

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -292,9 +293,12 @@ def test_answers_go_out_while_a_silo_hangs_and_a_search_ends_with_its_connection
     assert [part["silos_answered"] for _, part in parts] == [1, 2, 3]
     assert parts[-1][1] == document
     log = impatient.federation.folder / "hub.log"
+    other = next(hit for hit in document["hits"] if hit["silo"] != "museum")
     with stopped(impatient, "museum"):
-        with got(impatient, PATH + "&deadline_seconds=50") as answer:
-            events = events_of(answer)
-            assert [next(events)[0], (part := next(events)[1])["silos_answered"]] == ["partial", 2]
-            assert part["missing_silos"] == {"museum": "It has not answered yet."}
-        impatient.until(lambda: '"outcome": "canceled"' in log.read_text(), 40)
+        for path in (PATH, f"/api/v1/similar?of_silo={other['silo']}&of_id={other['id']}&k=5"):
+            with got(impatient, path + "&deadline_seconds=50") as answer:
+                (first, _), (second, part) = islice(events_of(answer), 2)
+                assert (first, second, part["silos_answered"]) == ("partial", "partial", 2)
+                assert part["missing_silos"] == {"museum": "It has not answered yet."}
+        assert other["id"] not in {hit["id"] for hit in part["hits"]}
+        impatient.until(lambda: log.read_text().count('"outcome": "canceled"') == 2, 40)

@@ -246,7 +246,7 @@ def in_terminal(*arguments: object, columns: int = 80, **environment: str) -> st
     leader, follower = pty.openpty()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("TERM", "TMUX", "KONSOLE"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", "silohash.cli", *map(str, arguments)],
+        [sys.executable, "-m", "silohash", *map(str, arguments)],
         stdout=follower, stderr=subprocess.DEVNULL, stdin=follower,
         env={**environ, "COLUMNS": str(columns), "LINES": "40", **environment},
     )  # fmt: skip

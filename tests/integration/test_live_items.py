@@ -94,7 +94,7 @@ class Member:
         command = "hub" if self.name == "hub" else "silo"
         with (self.folder / f"{self.name}.txt").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "silohash.cli", command, str(self.file), *self.options], stdout=log, stderr=log,
+                [sys.executable, "-m", "silohash", command, str(self.file), *self.options], stdout=log, stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
 

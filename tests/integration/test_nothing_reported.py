@@ -117,6 +117,8 @@ def test_searches_by_words_and_by_a_picture(watched: Recorder, run: Path) -> Non
     with watched.scenario("searches"):
         for words in (("red square",), ("--image", "shapes/red-square-0.png"), ("red square", "--engine", "faiss")):
             assert "red" in watched.commands(("search", run, *words))
+        table = f"import silohash; print(silohash.open({str(run)!r}).search('red square').to_pandas())"
+        assert "red" in watched.run("-c", table).stdout
     assert "torch" not in watched.imported()
 
 
@@ -215,7 +217,7 @@ def test_the_demo_and_commands_that_compute(watched: Recorder, run: Path) -> Non
 
 def test_search_page(watched: Recorder, run: Path) -> None:
     with watched.scenario("page"):
-        command = [watched.python, "-m", "silohash.cli", "serve", str(run), "--port", "0"]
+        command = [watched.python, "-m", "silohash", "serve", str(run), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 client = Client(process.stdout.readline().split()[-1])

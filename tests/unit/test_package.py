@@ -138,6 +138,11 @@ print(*(os.environ[name] for name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_T
 HEAVY = {"torch", "numba", "numpy", "pydantic", "PIL", "pyarrow", "matplotlib", "typer", "typing"}
 
 
+def test_the_package_runs_as_a_module() -> None:
+    said = subprocess.run([sys.executable, "-m", "silohash", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout.strip().endswith(silohash.__version__)
+
+
 def test_the_public_names_are_these() -> None:
     assert sorted(PUBLIC) == silohash.__all__
     for name in PUBLIC:

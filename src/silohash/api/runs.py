@@ -13,7 +13,16 @@ from silohash.index import IN_MEMORY
 from silohash.search.bus import now
 from silohash.search.composed import TEXT_WEIGHT, RegionLike
 from silohash.search.filters import Condition, conditions_of, labeled
-from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, several, target_named
+from silohash.search.inputs import (
+    ImageLike,
+    VectorLike,
+    checked_text,
+    modality_named,
+    read_input,
+    read_picture,
+    several,
+    target_named,
+)
 from silohash.search.options import CANDIDATES
 from silohash.search.requests import SearchRequest
 from silohash.search.silos import RunSearch, open_nodes, released_fields, remove_items
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from silohash.index.codes import Codes
     from silohash.run.config.sections import RunConfig
     from silohash.run.events import Observer
+    from silohash.run.model.encoder import Encoder
     from silohash.search.hits import Hits
 
 
@@ -139,12 +149,19 @@ class TrainedRun:
         return self._run.silo_names
 
     def encode(
-        self, archive: Archive | str | Path | None = None, modality: str | None = None, *, model: str | None = None
+        self,
+        archive: Archive | str | Path | list[str] | None = None,
+        modality: str | None = None,
+        *,
+        model: str | None = None,
     ) -> Codes:
-        """Return the codes of the items of an archive. Few models need labels for this (`dlffh` with `db-labels`).
+        """Return the codes of the items of an archive, or of texts.
+
+        Few models need labels for items (`dlffh` with `db-labels`).
 
         Args:
-            archive: An archive, its name, or the path of its folder; None for the archive of the run.
+            archive: An archive, its name, or the path of its folder; None for the archive of the run. Or a list of texts,
+                whose ids are their places in it.
             modality: "image" or "text". It can be left out if only one of them can be encoded.
             model: Name of the silo whose model encodes, if silos use different models.
 
@@ -152,13 +169,27 @@ class TrainedRun:
             UserError: If the modality or the model is ambiguous, or an item cannot be encoded.
         """
         from silohash.run.indexing import check_labels
-        from silohash.run.model.codes_file import encode_archive, only_modality
+        from silohash.run.model.archive_codes import encode_archive, only_modality
 
+        encoder = self._encoder(model)
+        if isinstance(archive, list):
+            return encoder.encode_queries([checked_text(text) for text in archive], "text")
         items = self._archive_of(archive)
-        encoder = self._run.model.encoder(self._run.model.shared_name() if model is None else model)
         check_labels(self._run, items, encoder)
         chosen = only_modality(items, encoder) if modality is None else modality_named(modality)
         return encode_archive(encoder, items, chosen)
+
+    def encode_images(self, images: Sequence[ImageLike], *, model: str | None = None) -> Codes:
+        """Return the codes of images, whose ids are their places in the list.
+
+        Args:
+            images: Paths, Pillow images, or uint8 pixels.
+            model: Name of the silo whose model encodes, if silos use different models.
+
+        Raises:
+            UserError: If the model is ambiguous, or an image cannot be read or encoded.
+        """
+        return self._encoder(model).encode_queries([read_picture(image) for image in images], "image")
 
     def index(
         self,
@@ -328,6 +359,9 @@ class TrainedRun:
 
             return named_or_folder(str(archive), link_options(follow_links=follow_links))
         return archive
+
+    def _encoder(self, model: str | None) -> Encoder:
+        return self._run.model.encoder(self._run.model.shared_name() if model is None else model)
 
     def _opened(self, engine: str | None) -> RunSearch:
         """Return the silos, which remain open between searches."""

@@ -11,6 +11,7 @@ _PACKAGES: Mapping[str, str] = {
     "train": "torch sklearn threadpoolctl onnx",
     "onnx": "onnxscript",
     "faiss": "faiss",
+    "pandas": "pandas",
     "tensorboard": "tensorboard",
     "matlab": "h5py",
     "icons": "resvg_py",

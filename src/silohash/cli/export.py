@@ -70,7 +70,7 @@ def encode(
 
     Labels are not needed.
     """
-    from silohash.run.model.codes_file import check_output, write_codes
+    from silohash.index.codes import check_output
 
     check_output(out)
     from silohash.api.data import load_archive
@@ -83,7 +83,7 @@ def encode(
     with spinner("Encoding"):
         items = found.archive if archive is None else load_archive(archive, **link_options(follow_links=follow_links))
         codes = found.encode(items, modality, model=model)
-        write_codes(codes, out)
+        codes.save(out)
     cut = truncation_remark(items, Run.open(run).model.featurizers) if codes.modality == "text" else ""
     print_status(*filter(None, (*items.card.remarks(), cut)))
     without = len(items) - len(codes)

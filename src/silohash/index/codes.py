@@ -5,16 +5,36 @@ Bit ``j`` of a code is 1 if output ``j`` is at least 0, so ``sign(0) = +1``. Wit
 are one uint32, and longer codes are as many uint64 as needed. Bits beyond the code length are zero.
 """
 
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Self, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.base.arrays import given, whole
-from silohash.base.errors import BitsDiffer, LengthsDiffer, NotFinite, OutOfRange, WrongShape, WrongType
+from silohash.base.errors import (
+    BitsDiffer,
+    LengthsDiffer,
+    NotFinite,
+    OutOfRange,
+    WrongKindOfFile,
+    WrongShape,
+    WrongType,
+)
+from silohash.base.files import check_replaceable, write_bytes
+from silohash.base.forms import reading
+from silohash.base.optional import require
 from silohash.base.types import MODALITIES, Modality, Rows
+
+if TYPE_CHECKING:
+    import faiss
 
 BITS_LOWEST = 8
 BITS_HIGHEST = 256
@@ -29,6 +49,9 @@ Magnitudes: TypeAlias = npt.NDArray[np.uint8]
 """Magnitudes of the outputs whose signs are codes, ``(N, bits)``, relative to the largest of each row, which is 255."""
 
 BLOCK_ROWS = 1 << 16
+
+FILE_MARKS: Mapping[str, bytes] = {".npz": b"model_digest.npy", ".csv": b"id,code\n", ".parquet": b"model_digest"}
+"""Endings of the names of files with codes, and a text that each such file has."""
 
 
 @cache
@@ -222,6 +245,99 @@ class Codes:
     def signs(self) -> npt.NDArray[np.int8]:
         """Return the codes as ``(N, bits)`` int8 in {-1, +1}."""
         return unpack(self.words, self.bits)
+
+    def save(self, path: str | Path) -> None:
+        """Write the codes as ``.npz``, which `load` reads, ``.csv`` (id and code) or ``.parquet`` (see `to_parquet`).
+
+        In a ``.csv`` a code is two hexadecimal digits per byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
+
+        Raises:
+            UserError: If the name has another ending, or the file exists and does not hold codes (`check_output`).
+        """
+        write = {".npz": _as_npz, ".csv": _as_csv, ".parquet": _as_parquet}
+        check_output(Path(path))
+        write_bytes(Path(path), write[Path(path).suffix](self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read codes that were saved as ``.npz``.
+
+        Raises:
+            UserError: If the file is missing or does not hold codes.
+        """
+        with reading(Path(path), remedy="Give a .npz file that silohash wrote."), Path(path).open("rb") as stream:
+            values = dict(np.load(stream, allow_pickle=False))
+            about = {name: values.pop(name).item() for name in ("bits", "modality", "model_digest")}
+            return cls(**values, **about)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the codes as a Parquet table of ids and codes, the bytes of `to_bytes`; its metadata tell the rest.
+
+        Raises:
+            UserError: If the name does not end with ``.parquet``, or the file exists and does not hold codes.
+        """
+        if Path(path).suffix != ".parquet":
+            raise WrongKindOfFile(f'{path} does not end with ".parquet". Use save for other kinds of files.')
+        self.save(path)
+
+    def to_faiss(self) -> faiss.IndexBinaryFlat:
+        """Return an exact FAISS index of the codes in their order. Bits beyond the code length are 0 in its last byte.
+
+        Raises:
+            UserError: If FAISS is not installed.
+        """
+        require("faiss", "An index of FAISS")
+        import faiss
+
+        index = faiss.IndexBinaryFlat(8 * byte_count(self.bits))
+        index.add(np.ascontiguousarray(to_bytes(self.words, self.bits)))
+        return index
+
+
+def check_output(path: Path) -> None:
+    """Check, before anything is encoded, that codes can be written to a file.
+
+    Raises:
+        UserError: If the name of the file has another ending, or the file exists and does not hold codes.
+    """
+    if path.suffix not in FILE_MARKS:
+        raise WrongKindOfFile(
+            f"{path}: codes are written as {', '.join(FILE_MARKS)}. Give the file one of these endings."
+        )
+    check_replaceable(path, FILE_MARKS[path.suffix])
+
+
+def _as_npz(codes: Codes) -> bytes:
+    arrays = {name: np.asarray(getattr(codes, name)) for name in ("ids", "words", "bits", "modality", "model_digest")}
+    if codes.magnitudes is not None:
+        arrays["magnitudes"] = codes.magnitudes
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+def _as_csv(codes: Codes) -> bytes:
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["id", "code"])
+    hexadecimal = (row.tobytes().hex() for row in to_bytes(codes.words, codes.bits))
+    writer.writerows(zip(codes.ids.tolist(), hexadecimal, strict=True))
+    return stream.getvalue().encode("utf-8")
+
+
+def _as_parquet(codes: Codes) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    stored = [row.tobytes() for row in to_bytes(codes.words, codes.bits)]
+    columns = {
+        "id": pa.array(codes.ids.tolist(), pa.string()),
+        "code": pa.array(stored, pa.binary(byte_count(codes.bits))),
+    }
+    about = {"bits": str(codes.bits), "modality": codes.modality, "model_digest": codes.model_digest}
+    stream = io.BytesIO()
+    parquet.write_table(pa.table(columns).replace_schema_metadata(about), stream)
+    return stream.getvalue()
 
 
 def _names(ids: npt.NDArray[Any] | list[Any]) -> npt.NDArray[np.str_]:

@@ -179,10 +179,12 @@ class Federation:
         assert isinstance(code, Code)  # noqa: S101  the bus checks it
         digest = hashlib.blake2b(options.asker.encode(), key=self._secret, digest_size=8)
         pseudonym = f"pseudonym-{digest.hexdigest()}" if options.asker else ""
-        wider = replace(options, offset=0, k=options.reach + 1, asker=pseudonym, progress=None)
+        page = partial(without_item, silo=silo, name=name, offset=options.offset, k=options.k)
+        progress = options.progress
+        told = None if progress is None else lambda hits: progress(page(hits))
+        wider = replace(options, offset=0, k=options.reach + 1, asker=pseudonym, progress=told)
         encoded = Encoded(dict.fromkeys(silos, code), modality=code.modality, source="item")
-        hits = await self._found(encoded, wider, _left(end))
-        return without_item(hits, silo, name, offset=options.offset, k=options.k)
+        return page(await self._found(encoded, wider, _left(end)))
 
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
         """Return what a silo releases of one item to an account or program, for its limits and its audit log.

@@ -23,9 +23,11 @@ from silohash.search.filters import Condition, conditions_of, labeled
 from silohash.search.order import BY_CODE, EXACT, matched_words, place_in_tier, window_of
 from silohash.search.policy import Alteration, Source
 from silohash.search.released import Hit
-from silohash.search.table import as_html, as_text
+from silohash.search.table import as_frame, as_html, as_text
 
 if TYPE_CHECKING:
+    import pandas
+
     from silohash.features.truncation import Unread
 
 
@@ -300,6 +302,10 @@ class Hits:
     def _repr_html_(self) -> str:
         """Return the hits as an HTML table with previews, for notebooks."""
         return as_html(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table with a row per hit (`as_frame`)."""
+        return as_frame(self)
 
     @property
     def places(self) -> Sequence[float]:

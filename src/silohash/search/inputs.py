@@ -48,7 +48,7 @@ def read_input(
     if not (isinstance(text_weight, float | int) and 0 <= text_weight <= 1):
         raise errors.OutOfRange(f"text_weight is {text_weight!r}. Use a number from 0 to 1.")
     if image is not None:
-        picture = _read_image(image) if region is None else cropped(_read_image(image), region)
+        picture = read_picture(image) if region is None else cropped(read_picture(image), region)
         return picture if text is None else Composed(picture, text, text_weight), "image"
     if text is not None:
         return text, "text"
@@ -62,12 +62,22 @@ def _check_given(text: object, image: object, vector: object, region: object) ->
         were = f"{' and '.join(given)} were given"
         raise errors.OneInputNeeded(f"Search for one of text, image and vector, or for a text with an image; {were}.")
     if text is not None:
-        if not isinstance(text, str):
-            raise errors.WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
-        if not text.strip():
-            raise errors.EmptyInput("The text is empty. Give the words to search for.")
+        checked_text(text)
     if region is not None and image is None:
         raise errors.NoEffect("region is a part of an image. Add an image, or leave the region out.")
+
+
+def checked_text(text: object) -> str:
+    """Return a text that has words.
+
+    Raises:
+        UserError: If it is not a str, or is empty.
+    """
+    if not isinstance(text, str):
+        raise errors.WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
+    if not text.strip():
+        raise errors.EmptyInput("The text is empty. Give the words to search for.")
+    return text
 
 
 def several(names: str | Iterable[str]) -> list[str]:
@@ -102,7 +112,12 @@ def target_named(name: str) -> Target:
     return name
 
 
-def _read_image(image: ImageLike) -> Image.Image:
+def read_picture(image: ImageLike) -> Image.Image:
+    """Return an image that was given as a path, a Pillow image or uint8 pixels.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
     if isinstance(image, np.ndarray):
         return _from_pixels(image)
     if not isinstance(image, str | Path):

@@ -8,17 +8,21 @@ Asian wide character takes two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
+from silohash.base.optional import require
 from silohash.base.visible import visible
+from silohash.search.released import Hit
 
 if TYPE_CHECKING:
+    import pandas
+
     from silohash.search.hits import Hits
-    from silohash.search.released import Hit
 
 TABLE_CELLS = 80
 """Width of a table, in cells of a terminal."""
@@ -48,6 +52,20 @@ RANKS_ONLY = (
 NOTHING_CLOSE = "Nothing close: none of the items is likely what you asked for. The nearest follow."
 PREVIEW_PIXELS = 48
 """Height of a preview in a notebook."""
+
+
+def as_frame(hits: Hits) -> pandas.DataFrame:
+    """Return a row per hit: the attributes of `Hit`, its caption, its labels and its further columns.
+
+    Raises:
+        UserError: If pandas is not installed.
+    """
+    require("pandas", "A table of hits")
+    import pandas
+
+    names = [*(each.name for each in fields(Hit) if each.name != "payload"), "caption", "labels"]
+    rows = [{**{name: getattr(hit, name) for name in names}, **hit.columns} for hit in hits]
+    return pandas.DataFrame(rows, columns=None if rows else names)
 
 
 def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:

@@ -87,6 +87,23 @@ def test_codes_of_the_archive_of_the_run_and_of_another(run: TrainedRun, tmp_pat
 
 
 @pytest.mark.whole_run
+@pytest.mark.whole_run
+def test_texts_and_images_have_the_codes_of_their_items(tmp_path: Path) -> None:
+    glyphs = {"name": "glyphs", "options": {"faces": 1}}
+    config = {**tiny(tmp_path, federated={"rounds": 1, "local_epochs": 1}), "data": glyphs}
+    found = train(config, tmp_path / "run", report=False, index=False)
+    items, pictures = found.archive, found.archive.pictures()
+    assert pictures is not None
+    texts = found.encode(list(items.text[:3]))
+    np.testing.assert_array_equal(texts.words, found.encode(modality="text").words[:3])
+    assert texts.ids.tolist() == ["0", "1", "2"]
+    images = found.encode_images([pictures.picture(row) for row in range(2)])
+    np.testing.assert_array_equal(images.words, found.encode(modality="image").words[:2])
+    assert len(found.encode([])) == len(found.encode_images([])) == 0
+    with pytest.raises(WrongType):
+        found.encode([3])  # type: ignore[list-item]
+
+
 def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
     with pytest.raises(NotIndexed):
         run.search("parrot")

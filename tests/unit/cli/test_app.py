@@ -341,7 +341,7 @@ def test_another_missing_module_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.whole_run
 def test_a_console_that_is_neither_utf8_nor_ascii(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "big5"}
-    command = [sys.executable, "-m", "silohash.cli"]
+    command = [sys.executable, "-m", "silohash"]
     listed = subprocess.run([*command, "list", "--json"], capture_output=True, env=environment, timeout=300)
     assert (listed.returncode, listed.stderr) == (0, b"")
     assert json.loads(listed.stdout.decode("big5"))

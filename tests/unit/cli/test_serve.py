@@ -69,7 +69,7 @@ def test_a_taken_port_is_noticed_before_anything_is_loaded(tmp_path: Path) -> No
 @pytest.mark.whole_run
 def test_the_page_opens_over_a_run_and_ends_with_an_interrupt(tmp_path: Path) -> None:
     run = served_run(tmp_path)
-    command = [sys.executable, "-m", "silohash.cli", "serve", str(run), "--port", "0"]
+    command = [sys.executable, "-m", "silohash", "serve", str(run), "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

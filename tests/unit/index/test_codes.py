@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from pyarrow import parquet
 
-from silohash.base.errors import BitsDiffer, LengthsDiffer, NotFinite, OutOfRange, UserError, WrongShape, WrongType
+from silohash.base.errors import (
+    BitsDiffer,
+    DamagedFile,
+    LengthsDiffer,
+    MissingFile,
+    NotFinite,
+    OutOfRange,
+    UserError,
+    WrongKindOfFile,
+    WrongShape,
+    WrongType,
+)
 from silohash.index import codes
 from silohash.index.codes import (
     Codes,
@@ -200,3 +214,60 @@ def test_magnitudes_belong_to_codes():
     assert (codes.take(np.array([2])).magnitudes == magnitudes_of(outputs)[2:]).all()
     with pytest.raises(LengthsDiffer):
         Codes(**about, magnitudes=codes.magnitudes[:, :7])
+
+
+def some_codes(*, magnitudes: bool = False) -> Codes:
+    outputs = np.random.default_rng(3).standard_normal((5, 20)).astype(np.float32)
+    return Codes(
+        words=pack(outputs), bits=20, ids=np.array([f"item-{n}" for n in range(5)]), modality="text", model_digest="abc",
+        magnitudes=magnitudes_of(outputs) if magnitudes else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("magnitudes", [False, True])
+def test_saved_codes_are_loaded_as_they_were(tmp_path: Path, magnitudes: bool) -> None:
+    codes = some_codes(magnitudes=magnitudes)
+    codes.save(tmp_path / "codes.npz")
+    found = Codes.load(tmp_path / "codes.npz")
+    np.testing.assert_array_equal(found.words, codes.words)
+    assert found.ids.tolist() == codes.ids.tolist()
+    assert (found.bits, found.modality, found.model_digest) == (20, "text", "abc")
+    if magnitudes:
+        np.testing.assert_array_equal(found.magnitudes, codes.magnitudes)
+    codes.take(np.arange(2)).save(tmp_path / "codes.npz")
+    assert len(Codes.load(tmp_path / "codes.npz")) == 2
+
+
+@pytest.mark.parametrize("content", [b"no codes", b"PK\x03\x04"])
+def test_a_file_without_codes_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "codes.npz"
+    path.write_bytes(content)
+    with pytest.raises(UserError):
+        Codes.load(path)
+    with pytest.raises(UserError):
+        some_codes().save(path)
+    assert path.read_bytes() == content
+    with pytest.raises(MissingFile):
+        Codes.load(tmp_path / "other.npz")
+    np.savez(tmp_path / "other.npz", words=np.zeros(3))
+    with pytest.raises(DamagedFile):
+        Codes.load(tmp_path / "other.npz")
+
+
+def test_a_parquet_table_holds_ids_and_code_bytes(tmp_path: Path) -> None:
+    codes = some_codes()
+    codes.to_parquet(tmp_path / "codes.parquet")
+    table = parquet.read_table(tmp_path / "codes.parquet")
+    assert table["id"].to_pylist() == codes.ids.tolist()
+    assert table["code"].to_pylist() == [row.tobytes() for row in to_bytes(codes.words, 20)]
+    assert table.schema.metadata[b"bits"] == b"20"
+    codes.to_parquet(tmp_path / "codes.parquet")
+    with pytest.raises(WrongKindOfFile):
+        codes.to_parquet(tmp_path / "codes.npz")
+
+
+def test_an_index_of_faiss_finds_each_code_itself() -> None:
+    codes = some_codes()
+    distances, rows = codes.to_faiss().search(np.ascontiguousarray(to_bytes(codes.words, 20)), 1)
+    assert distances[:, 0].tolist() == [0] * 5
+    assert rows[:, 0].tolist() == list(range(5))

@@ -305,3 +305,12 @@ def test_nothing_close_is_the_first_line() -> None:
     assert as_text(far).startswith(NOTHING_CLOSE)
     assert NOTHING_CLOSE in as_html(far)
     assert opening(hits) == opening(hits.judged(Calibration(2.0, 0.0, 0.0, 7, 20, 40))) == opening(hits.taken([])) == []
+
+
+def test_hits_become_a_table_of_pandas():
+    hits = Hits(ids=("a", "b"), distances=(1, 4), silos=("x", "y"), payloads=({"caption": "cat"}, {}))
+    table = hits.to_pandas()
+    assert table["id"].tolist() == ["a", "b"]
+    assert table["distance_bits"].tolist() == [1, 4]
+    assert table["caption"].tolist() == ["cat", ""]
+    assert len(Hits().to_pandas()) == 0

@@ -301,8 +301,11 @@ def test_a_search_has_a_deadline_of_its_own_and_shows_what_arrived_before(folder
         assert same(replace(seen[-1], missing_silos=late.missing_silos), late)
         assert seen[0].unknown_words == ("zebra",)
         first = late[0]
-        options = SearchOptions(deadline_seconds=1.5)
-        assert set((await hub.similar(first.silo, first.id, options)).missing_silos) == {"silo-1"}
+        options = SearchOptions(deadline_seconds=1.5, progress=seen.append)
+        alike = await hub.similar(first.silo, first.id, options)
+        assert set(alike.missing_silos) == {"silo-1"}
+        assert same(replace(seen[-1], missing_silos=alike.missing_silos), alike)
+        assert [hits.missing_silos for hits in seen] == [{"silo-1": WAITING}] * 2
         with pytest.raises(Unavailable, match=r"within 1\.5 seconds"):
             await hub.similar("silo-1", "red-square-0", options)
         hub.deadline_limits = (2.0, 4.0)
@@ -879,6 +882,11 @@ def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backen
     assert [place for page in pages for place in places(page)] == expected
     last = pages[0].distances[-1]
     assert pages[0].ties_at_cut == sum(place[2] == last for place in expected) - pages[0].distances.count(last)
+    seen: list[Hits] = []
+    assert places(similar(k=5, offset=5, progress=seen.append)) == places(pages[1])
+    assert [len(hits.missing_silos) for hits in seen] == [1, 0]
+    assert all(len(hits) == 5 and (first.silo, first.id) not in [place[:2] for place in places(hits)] for hits in seen)
+    assert places(seen[-1]) == places(pages[1])
 
 
 def test_an_item_is_found_by_either_of_its_codes(backend: LocalBackend) -> None:

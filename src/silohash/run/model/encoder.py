@@ -4,7 +4,7 @@ An `Encoder` does not depend on the program that runs the towers. `silohash.run.
 `silohash.run.model.encoder` runs them with onnxruntime. Both include the federated method's adaptation of the outputs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -112,7 +112,12 @@ class Encoder:
             UserError: If the model does not have the modality or needs the labels of queries, or the query is of the
                 wrong kind.
         """
-        return self._coded(self._query_outputs(value, modality), modality, np.asarray(["query"]))
+        return self._coded(self._query_outputs([value], modality), modality, np.asarray(["query"]))
+
+    def encode_queries(self, values: Sequence[Value], modality: Modality) -> Codes:
+        """Return the codes of texts, images or feature vectors, whose ids are their places. For errors see `encode`."""
+        ids = np.asarray([str(place) for place in range(len(values))], np.str_)
+        return self._coded(self._query_outputs(values, modality), modality, ids)
 
     def encode_all(self, values: Mapping[Modality, Value], text_weight: float) -> Codes:
         """Return the code of one value or, of two, the code of the weighted sum of their outputs, each divided by its norm.
@@ -124,20 +129,21 @@ class Encoder:
             return self.encode(values[modality], modality)
         total = np.zeros((1, self.bits))
         for name, value in values.items():
-            outputs = self._query_outputs(value, name).astype(np.float64)
+            outputs = self._query_outputs([value], name).astype(np.float64)
             weight = text_weight if name == "text" else 1 - text_weight
             total += weight * outputs / max(float(np.linalg.norm(outputs)), np.finfo(np.float64).tiny)
         return self._coded(total, modality, np.asarray(["query"]))
 
-    def _query_outputs(self, value: Value, modality: Modality) -> npt.NDArray[np.float32]:
-        """Return the outputs of one query, ``(1, bits)``. The exceptions are those of `encode`."""
+    def _query_outputs(self, values: Sequence[Value], modality: Modality) -> npt.NDArray[np.float32]:
+        """Return the outputs of queries, ``(n, bits)``. The exceptions are those of `encode`."""
         self._check(modality)
         if "query" in self.label_sides:
             raise CannotEncode(
                 "The model encodes queries with their true labels, which a search does not have. Train with "
                 f"{self.label_free} to search."
             )
-        return self.outputs(self.featurizers[modality].encode_one(value), modality)
+        vectors = [self.featurizers[modality].encode_one(value) for value in values]
+        return self.outputs(np.concatenate(vectors) if vectors else np.zeros((0, 1), np.float32), modality)
 
     def codes_of(
         self, values: Vectors, modality: Modality, ids: npt.NDArray[np.str_], labels: Labels | None = None

@@ -1,14 +1,15 @@
 """The JSON API, under ``/api/v1``. Its description for programs is at ``/api/openapi.json``.
 
-Programs that accept server-sent events get the results of a search so far whenever a silo has answered, and at last all.
+Programs that accept server-sent events get the results so far whenever a silo has answered, and at last all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
@@ -40,6 +41,8 @@ from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Sha
 
 PREFIX = "/api/v1"
 EVENTS = "text/event-stream"
+
+WantedT = TypeVar("WantedT", bound=SearchOptions)
 
 router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
@@ -117,15 +120,15 @@ async def search_vector(
     return await _search(request, service, who, query, vector_in(await vector.read()), query.of)
 
 
-@router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
-async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions, Query()]) -> ResultsDocument:
+@router.get("/similar", summary="Search for items like an item", **_answers())
+async def similar(
+    service: Shared, who: Allowed, request: Request, query: Annotated[SimilarOptions, Query()]
+) -> ResultsDocument | Response:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
     if query.newest_by is not None:
         raise NoEffect("newest_by orders items only if nothing is searched for. Leave it out.")
-    options = query.options(who)
-    await check_columns(options, service)
-    hits = await service.backend.similar(query.of_silo, query.of_id, options, query.by)
-    return _results(hits, len({*query.silo}) if query.silo else await service.silo_count())
+    search = partial(service.backend.similar, query.of_silo, query.of_id, by=query.by)
+    return await _answer(request, service, query.options(who), search)
 
 
 @router.get("/item", summary="Show an item", responses=responses(404, 503))
@@ -189,11 +192,18 @@ async def check_columns(options: SearchOptions, service: Service) -> None:
 async def _search(
     request: Request, service: Service, who: str, query: Options, value: Asked | None, modality: Modality = "image"
 ) -> ResultsDocument | Response:
-    asked = len({*query.silo}) if query.silo else await service.silo_count()
     wanted = SearchRequest.of(query.options(who), value, modality)
+    return await _answer(request, service, wanted, service.backend.search)
+
+
+async def _answer(
+    request: Request, service: Service, wanted: WantedT, search: Callable[[WantedT], Coroutine[Any, Any, Hits]]
+) -> ResultsDocument | Response:
+    """Return what a search finds, as a document or as events."""
+    asked = len({*wanted.silos}) if wanted.silos else await service.silo_count()
     await check_columns(wanted, service)
     if EVENTS not in request.headers.get("accept", ""):
-        return _results(await service.backend.search(wanted), asked)
+        return _results(await search(wanted), asked)
     found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()
 
     def progress(hits: Hits) -> None:
@@ -201,7 +211,7 @@ async def _search(
         if hits.answered:
             loop.call_soon_threadsafe(found.put_nowait, hits)
 
-    searching = asyncio.ensure_future(service.backend.search(replace(wanted, progress=progress)))
+    searching = asyncio.ensure_future(search(replace(wanted, progress=progress)))
     searching.add_done_callback(lambda _: found.put_nowait(None))
     first = await found.get()
     if first is None:

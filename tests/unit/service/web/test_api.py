@@ -14,10 +14,11 @@ from fastapi import Request
 from starlette.testclient import TestClient
 
 from silohash.base.errors import OutOfRange
+from silohash.base.types import Modality
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
 from silohash.search.filters import Condition
-from silohash.search.hits import Hits
+from silohash.search.hits import Hits, SearchOptions
 from silohash.search.requests import Code, SearchRequest
 from silohash.service.config import BusSettings, HubConfig, SealingSettings
 from silohash.service.envelope import new_key
@@ -274,20 +275,31 @@ def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) ->
         assert schemas[name]["examples"]
     assert "404" in described["paths"]["/api/v1/search"]["get"]["responses"]
     assert described["paths"]["/api/v1/search"]["get"]["summary"] == "Search for words"
+    for path in ("search", "search/picture", "search/vector", "similar"):
+        for call in described["paths"][f"/api/v1/{path}"].values():
+            assert set(call["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
 
 
 class Arriving(MadeUpBackend):
     """A federation whose silos answer one after the other."""
 
     async def search(self, request: SearchRequest) -> Hits:
-        assert request.progress is not None
+        await self.arrive(request)
+        return await super().search(request)
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        await self.arrive(options)
+        return await super().similar(silo, name, options, by)
+
+    async def arrive(self, options: SearchOptions) -> None:
+        """Tell what is found after each answer of a silo."""
+        assert options.progress is not None
         missing = dict(self.missing)
         waiting = [silo for silo in self.silos if silo not in missing]
         while waiting:
             del waiting[0]
             self.missing = {**missing, **dict.fromkeys(waiting, "It has not answered yet.")}
-            await asyncio.to_thread(request.progress, self.hits(request))
-        return await super().search(request)
+            await asyncio.to_thread(options.progress, self.hits(options))
 
 
 def events_of(answer: Any) -> list[tuple[str, Any]]:
@@ -310,6 +322,7 @@ def test_results_are_sent_as_events_after_each_answer_of_a_silo(backend: MadeUpB
         ("POST", "search", {"json": {"code": code, "k": 3}}),
         ("POST", "search/picture", {"params": {"k": 3}, "files": {"picture": png()}}),
         ("POST", "search/vector", {"params": {"k": 3}, "files": {"vector": npy(np.arange(6.0))}}),
+        ("GET", "similar", {"params": {"of_silo": "north", "of_id": "item-3", "k": 3}}),
     ):
         whole = client_of(backend).request(method, f"/api/v1/{path}", **sent).json()
         first, second, last = events_of(client.request(method, f"/api/v1/{path}", **sent, headers=AS_EVENTS))
@@ -325,6 +338,7 @@ def test_errors_of_searches_whose_results_are_events_have_their_form_and_status(
     client = client_of(backend)
     assert "east" in error_of(client.get("/api/v1/search?text=a&silo=east", headers=AS_EVENTS), 404)
     error_of(client.get("/api/v1/search", headers=AS_EVENTS), 422)
+    error_of(client.get("/api/v1/similar?of_silo=north&of_id=nothing", headers=AS_EVENTS), 404)
     backend.failure = OutOfRange("Choose 0.1 to 60 seconds.")
     assert "60" in error_of(client.get("/api/v1/search?text=a&deadline_seconds=90", headers=AS_EVENTS), 422)
     silent = Arriving()

@@ -12,7 +12,7 @@ from silohash.base.errors import ModalityNeeded
 from silohash.data.formats.folder import read_folder
 from silohash.index.codes import Codes, from_bytes
 from silohash.run.folder import Run
-from silohash.run.model import codes_file
+from silohash.run.model import archive_codes
 from tests import runs
 
 pytestmark = pytest.mark.whole_run
@@ -36,9 +36,9 @@ def other_archive(folder: Path, *, features: bool = True) -> Path:
 
 
 def test_blocks_give_the_codes_of_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes_file, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(archive_codes, "BLOCK_ROWS", 7)
     encoder = run.model.encoder()
-    codes = codes_file.encode_archive(encoder, run.archive, "image")
+    codes = archive_codes.encode_archive(encoder, run.archive, "image")
     whole = encoder.codes(run.archive, np.arange(len(run.archive)), "image")
     np.testing.assert_array_equal(codes.words, whole.words)
     assert codes.ids.tolist() == run.archive.ids.tolist()
@@ -68,7 +68,7 @@ def test_a_table_holds_the_same_codes_as_hexadecimal_digits(run: Run, tmp_path: 
     with (tmp_path / "codes.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     packed = np.array([list(bytes.fromhex(row["code"])) for row in rows], np.uint8)
-    expected = codes_file.encode_archive(run.model.encoder(), run.archive, "image")
+    expected = archive_codes.encode_archive(run.model.encoder(), run.archive, "image")
     np.testing.assert_array_equal(from_bytes(packed, runs.BITS), expected.words)
     assert [row["id"] for row in rows] == expected.ids.tolist()
 
@@ -92,7 +92,7 @@ def test_a_silos_own_model_must_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--out", "codes.txt"), ".npz or .csv"),
+        (("--out", "codes.txt"), ".npz, .csv"),
         (("--out", "codes.npz"), "Set --modality"),
         (("--out", "codes.npz", "--modality", "sound"), "is not a modality"),
         (("--out", "codes.npz", "--model", "nobody"), 'no model "nobody"'),
@@ -111,6 +111,6 @@ def test_a_question_that_cannot_be_answered_says_so(
 def test_an_archive_without_the_modality_is_refused(run: Run, tmp_path: Path) -> None:
     archive = read_folder(other_archive(tmp_path / "new", features=False))
     encoder = run.model.encoder()
-    assert codes_file.only_modality(archive, encoder) == "text"
+    assert archive_codes.only_modality(archive, encoder) == "text"
     with pytest.raises(ModalityNeeded):
-        codes_file.encode_archive(encoder, archive, "image")
+        archive_codes.encode_archive(encoder, archive, "image")
