@@ -1,6 +1,6 @@
 """How many requests it takes to put the codes of a silo's items together from its answers, under each setting of a policy.
 
-    python benchmarks/code_recovery.py [--run RUN] [--requests N] [--words] [--smoke]
+    python benchmarks/code_recovery.py [--run RUN] [--requests N] [--both [TEXT]] [--smoke]
 
 The attacker has an ordinary token and the model, begins with the code of a text, and wants the codes of the ten
 pictures of one silo that are nearest to it. Requests are codes of the attacker's choice. If a policy accepts texts and
@@ -21,9 +21,17 @@ found against the first guess, given the noise, and against the exact codes of a
 assumed to know as well. Of these guesses the best one is counted. If queries that are near each other are limited,
 attacks are run once with one account, and once with a new account whenever a budget is spent.
 
-With --words, every request also holds a word that the ten items have, and no other item of the silo, so that they are found
-however far their codes are from that of the request. One more attack then asks with codes of which half of the bits are
-changed.
+With --both, each setting is attacked a second time, with all that a query can hold besides its code. Every request has a
+word that the ten items have, and no other item of the silo, so that they are found however far their codes are from that of
+the request. If the text has another word, too, as in --both "lighthouse meadow", their word could only order items at the
+same distance. Requests also have magnitudes, by which the silo orders equals and compares the outputs of its items. Three
+more attacks are then run:
+
+- spread over half of the bits: the items are found by their word, so that their codes may be far from that of the request;
+- by order values: a dishonest hub sends powers of two as the magnitudes of eight bits. The order value of an item, which its
+  silo tells hubs, is the sum of those in which its code differs;
+- by the order of hits: an account of an honest hub inverts one bit, and makes a text or a picture whose outputs are zero in
+  all bits but another one. Distances tell the first bit, and places between items with known codes the second one.
 
 Printed is the number of requests after which all is known that answers can tell of the ten codes, and the share of bits
 of the exact codes that is then right, or else after the last request. With noise, answers tell the codes with their
@@ -58,6 +66,7 @@ from silohash.index.listing import index_files
 from silohash.index.store import Store
 from silohash.search.bus import LocalBus, now
 from silohash.search.hits import Hits, Query
+from silohash.search.ledger import Ledger
 from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
@@ -114,10 +123,10 @@ class Silo:
         answered: Number of requests that were not refused.
     """
 
-    def __init__(self, node: SiloNode, exact: Mapping[str, Bits], *, accounts: bool, word: str | None) -> None:
+    def __init__(self, node: SiloNode, exact: Mapping[str, Bits], *, accounts: bool, text: str | None) -> None:
         """Attack a node from one account, or from a new one whenever the budget of the last one is spent.
 
-        Every request also holds ``word``, unless it is None.
+        Every request also holds ``text`` and magnitudes, unless it is None.
         """
         loaded = node.loaded("image")
         self.node, self.hidden = node, exact[node.name]
@@ -128,13 +137,29 @@ class Silo:
         self.place_of = {name: place for place, name in enumerate(loaded.store.item_ids(loaded.index.keys))}
         self.asked = self.answered = 0
         self._budget = node.policy.max_near_queries if accounts else None
-        self._asked = {"target": "image", "k": MOST_HITS, "own_text": word}
+        self._asked: dict[str, Any] = {"target": "image", "k": MOST_HITS}
+        if text:
+            magnitudes = seeds.numpy_generator(0, "magnitudes").integers(0, 256, BITS)
+            self._asked |= {"own_text": text, "magnitudes": magnitudes.astype(np.uint8)}
 
-    def ask(self, code: Bits) -> Hits | None:
+    def ask(self, code: Bits, **options: Any) -> Hits | None:  # noqa: ANN401  options of a query
         """Return the answer to a code; None if it is refused."""
+        return self._answer(code, self.node.answer, options)
+
+    def ask_hub(self, code: Bits, **options: Any) -> Hits | None:  # noqa: ANN401  options of a query
+        """Return what an honest hub makes of the answer, which is what an account sees; None if it is refused."""
+
+        def merged(query: Query) -> Hits:
+            """Return the answer of the hub."""
+            return now(ask(LocalBus([self.node]), {self.node.name: query}, deadline_seconds=60))
+
+        return self._answer(code, merged, options)
+
+    def _answer(self, code: Bits, answer: Callable[[Query], Hits], options: Mapping[str, Any]) -> Hits | None:
         self.asked += 1
         account = 0 if self._budget is None else self.answered // self._budget
-        found = self.node.answer(query_of(code, self.node.model_digest, asker=f"mallory-{account}", **self._asked))
+        asked = {**self._asked, "asker": f"mallory-{account}", **options}
+        found = answer(query_of(code, self.node.model_digest, **asked))
         if found.missing_silos:
             return None
         self.answered += 1
@@ -378,6 +403,54 @@ def like_an_item(silo: Silo, start: Bits, targets: Sequence[int], share: float, 
     )
 
 
+def by_order_values(silo: Silo, start: Bits, targets: Sequence[int], share: float, _: int) -> Finding:
+    """Ask with powers of two as the magnitudes of eight bits, and read the bits of each target from its order value."""
+    odds = np.zeros((len(targets), len(start)))
+    for first in range(0, len(start), 8):
+        group = np.arange(first, min(first + 8, len(start)))
+        magnitudes = np.zeros(len(start), np.uint8)
+        magnitudes[group] = 1 << (group - first)
+        hits = silo.ask(start, magnitudes=magnitudes)
+        if hits is None or hits.order_values is None:
+            continue
+        values = {silo.place_of[name]: value for name, value in zip(hits.ids, hits.order_values, strict=True)}
+        for row, target in enumerate(targets):
+            if target in values:
+                odds[row, group] = np.where(values[target] >> (group - first) & 1, -10.0, 10.0)
+    return finding(silo, concluded(silo, start, targets, odds, share), targets, -(-len(start) // 8))
+
+
+def by_order_of_hits(silo: Silo, start: Bits, targets: Sequence[int], share: float, _: int) -> Finding:
+    """Invert one bit, and read another one from the place of each target between the items whose codes are known."""
+    odds, half = np.zeros((len(targets), len(start))), -(-len(start) // 2)
+    plain: dict[str, Any] = {"own_text": None}  # items with the words of a query are not ordered by outputs
+    first = silo.ask_hub(start, **plain, magnitudes=None)
+    base = np.full(len(targets), np.nan)
+    if first is not None:
+        base = observed(silo, first, start, targets, knows_others=False)
+    if first is not None and first.has_distances:
+        plain["radius_bits"] = first.known_distances[-1] - 1  # few enough items that the page shows all of them
+    for inverted in range(half):
+        code, single = start.copy(), min(half + inverted, len(start) - 1)
+        code[inverted] ^= True
+        magnitudes = np.zeros(len(start), np.uint8)
+        magnitudes[single] = 255
+        hits = silo.ask_hub(code, **plain, magnitudes=magnitudes)
+        if hits is None:
+            continue
+        change = observed(silo, hits, code, targets, knows_others=False) - base
+        odds[:, inverted] = evidence(np.nan_to_num(change), 0.5, share)
+        order = [silo.place_of[name] for name in hits.ids]
+        known = ~np.isin(order, list(targets))
+        equal = silo.answered_with[order, single] == code[single]
+        for row, target in enumerate(targets):
+            if target in order:
+                place = order.index(target)
+                wrong, right = (known & ~equal)[:place].sum(), (known & equal)[place:].sum()
+                odds[row, single] = 10.0 * np.sign(right - wrong)
+    return finding(silo, concluded(silo, start, targets, odds, share), targets, half + 1)
+
+
 ATTACKS: Mapping[str, Callable[..., Finding]] = {
     "items like an item": like_an_item,
     "bit by bit": partial(bit_by_bit, knows_others=False),
@@ -386,6 +459,12 @@ ATTACKS: Mapping[str, Callable[..., Finding]] = {
     "bit by bit, known others": partial(bit_by_bit, knows_others=True),
     "at the edge, known others": partial(at_the_edge, knows_others=True),
 }
+ATTACKS_WITH_BOTH: Mapping[str, Callable[..., Finding]] = {
+    "by order values": by_order_values,
+    "by the order of hits": by_order_of_hits,
+    **ATTACKS,
+    "spread over half of the bits": partial(spread, weight=BITS // 2),
+}
 
 
 class World:
@@ -393,6 +472,7 @@ class World:
 
     Attributes:
         exact: Maps each silo to the bits of its pictures, ``(N, B)``.
+        magnitudes: ``(N, B)`` magnitudes of the outputs of the pictures of the largest silo.
         queries: ``(Q, B)`` codes of query texts.
         labels: Maps the id of each item to its labels, ``(C,)``.
     """
@@ -410,12 +490,16 @@ class World:
         self.queries = bits_of(codes.words[[place[str(archive.ids[row])] for row in rows]])
         self.asked_labels = labels[rows]
         self.labels = {str(name): labels[row] for row, name in enumerate(archive.ids)}
-        self.exact = {}
+        self.exact, sizes = {}, {}
         for silo, modality, path in index_files(run.folder / "index"):
             if modality == "image":
                 with Store(path) as store:
-                    self.exact[silo] = bits_of(np.concatenate([words for _, words in store.codes()]))
+                    keys, words = (np.concatenate(parts) for parts in zip(*store.codes(), strict=True))
+                    self.exact[silo], stored = bits_of(words), store.magnitudes()
+                    if stored is not None:
+                        sizes[silo] = stored[1][np.searchsorted(stored[0], keys)]
         self.largest = max(self.exact, key=lambda name: len(self.exact[name]))
+        self.magnitudes = sizes[self.largest]
 
     def nodes(self, policy: Policy) -> list[SiloNode]:
         """Open the silos with a policy, each with a secret and a budget of its own, in memory."""
@@ -427,11 +511,14 @@ class World:
     def attacked(self, policy: Policy, folder: Path, targets: Sequence[int]) -> SiloNode:
         """Return the largest silo with a policy and its pictures alone, of which only the targets have a caption."""
         manifest = IndexManifest(model_digest=self.digest, bits=BITS, modality="image", analysis=Analysis())
-        store = Store.create(folder / "image.sqlite", manifest)
+        store = Store.create(folder / "image.sqlite", manifest, magnitudes=True)
         words = from_bytes(np.packbits(self.exact[self.largest], axis=1, bitorder="little"), BITS)
         captions = [json.dumps({"caption": WORD} if row in targets else {}) for row in range(len(words))]
-        store.add([str(row) for row in range(len(words))], words, captions)
-        return SiloNode(self.largest, {"image": store}, policy, prepared=True)
+        store.add([str(row) for row in range(len(words))], words, captions, magnitudes=self.magnitudes)
+        ledger = Ledger() if policy.needs_ledger else None
+        if ledger is not None:
+            ledger.secret = bytes(32)  # the same ranks and noise for all attacks
+        return SiloNode(self.largest, {"image": store}, policy, ledger=ledger, prepared=True)
 
     def found(self, nodes: Sequence[SiloNode]) -> list[Hits]:
         """Return the first 20 hits of each query over silos. Each asker asks one query."""
@@ -477,7 +564,7 @@ def attacked(
     starts: int,
     *,
     accounts: bool,
-    word: str | None = None,
+    text: str | None = None,
 ) -> list[Finding]:
     """Run an attack on the largest silo from several starts, which are query texts."""
     hidden, findings = world.exact[world.largest], []
@@ -485,7 +572,7 @@ def attacked(
         with tempfile.TemporaryDirectory() as folder:
             targets = np.argsort((hidden != start).sum(1), kind="stable")[:TARGETS].tolist()
             node = world.attacked(policy, Path(folder), targets)
-            silo = Silo(node, world.exact, accounts=accounts, word=word)
+            silo = Silo(node, world.exact, accounts=accounts, text=text)
             findings.append(attack(silo, start, targets, policy.code_noise, most))
             node.close()
     return findings
@@ -498,7 +585,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100 * TODAY_REQUESTS, help="most requests of an attack")
     parser.add_argument("--starts", type=int, default=STARTS, help="number of texts to begin with")
     parser.add_argument("--settings", nargs="*", default=[*SETTINGS], choices=[*SETTINGS], help="only these settings")
-    parser.add_argument("--words", action="store_true", help="attack with a word of the items, too")
+    about_text = "attack a second time, with magnitudes and a text"
+    parser.add_argument("--both", nargs="?", const=WORD, metavar="TEXT", help=about_text)
     parser.add_argument("--smoke", action="store_true", help="few requests, to check that it runs")
     options = parser.parse_args()
     if options.smoke:
@@ -516,36 +604,42 @@ def table(world: World, options: argparse.Namespace) -> None:
         for start in world.queries[: options.starts]
     ]
     print(f"The first guess is right in {100 * (1 - np.mean(nearest) / BITS):.1f} % of the bits.\n")
-    print(
-        "| setting | accounts | best attack | requests until all is told | bits right | overlap@10 | mAP@20 | refused |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    texts = (None, options.both) if options.both else (None,)
+    heads = ["best attack", "requests until all is told", "bits right"]
+    second = [f"{head}, with both" for head in heads] if options.both else []
+    columns = ["setting", "accounts", *heads, *second, "overlap@10", "mAP@20", "refused"]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for name in options.settings:
         policy = Policy(**SETTINGS[name])
         answers = world.found(world.nodes(policy))
         use = (f"{100 * overlap(answers, plain):.0f} %", f"{100 * world.precision(answers):.1f} %")
         refused = f"{100 * world.refused(policy):.0f} %"
         for accounts in (False, True) if policy.max_near_queries else (False,):
-            results = {}
-            most = options.requests
-            far = {"spread over half of the bits": partial(spread, weight=BITS // 2)} if options.words else {}
-            for attack, run in {**ATTACKS, **far}.items():
-                if "known" in attack and not policy.rank_only:
-                    continue  # distances say it all
-                findings = attacked(
-                    world, policy, run, most, options.starts, accounts=accounts, word=WORD if options.words else None
-                )
-                results[attack] = summary(findings)
-                print(f"<!-- {name}, {'many' if accounts else 'one'}: {attack}: {results[attack]} -->", file=sys.stderr)
-                # A worse attack is not of interest.
-                most = min(most, results[attack][0] or most)
-            best = min(results, key=lambda attack: (results[attack][0] or np.inf, -results[attack][1]))
-            requests, _, answered = results[best]
-            share = max(right for _, right, _ in results.values())
-            number = f"{requests:,}" if requests else f"not in {options.requests:,}"
-            needed = -(-answered // policy.max_near_queries) if accounts and policy.max_near_queries else 1
-            cells = (name, f"{needed:,}", best, number, f"{100 * share:.1f} %", *use, refused)
+            found = [best_attack(world, name, options, accounts=accounts, text=text) for text in texts]
+            needed = max((-(-answered // (policy.max_near_queries or 1)) for *_, answered in found)) if accounts else 1
+            cells = (name, f"{needed:,}", *(cell for row, _ in found for cell in row), *use, refused)
             print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def best_attack(
+    world: World, name: str, options: argparse.Namespace, *, accounts: bool, text: str | None
+) -> tuple[tuple[str, str, str], int]:
+    """Run the attacks on a setting. Return the best one, the requests that it took, the bits, and the answered requests."""
+    policy, results, most = Policy(**SETTINGS[name]), {}, options.requests
+    for attack, run in (ATTACKS_WITH_BOTH if text else ATTACKS).items():
+        if "known" in attack and not policy.rank_only:
+            continue  # distances say it all
+        findings = attacked(world, policy, run, most, options.starts, accounts=accounts, text=text)
+        results[attack] = summary(findings)
+        case = f"{name}, {'many' if accounts else 'one'}{', both' if text else ''}"
+        print(f"<!-- {case}: {attack}: {results[attack]} -->", file=sys.stderr)
+        # A worse attack is not of interest.
+        most = min(most, results[attack][0] or most)
+    best = min(results, key=lambda attack: (results[attack][0] or np.inf, -results[attack][1]))
+    requests, _, answered = results[best]
+    share = max(right for _, right, _ in results.values())
+    number = f"{requests:,}" if requests else f"not in {options.requests:,}"
+    return (best, number, f"{100 * share:.1f} %"), answered
 
 
 def summary(findings: Sequence[Finding]) -> tuple[int | None, float, int]:

@@ -228,7 +228,7 @@ def measured(task: Task, rule: str, attack: Attack, seed: int) -> tuple[float, f
     )
     state = run_rounds(worker.first_state(), federated=federated, engine=engine, settings=settings)
     install(worker.model, state.server.params)
-    score, _ = validation_score(worker.model, task.database, task.queries, config.local.bits)
+    score = validation_score(worker.model, task.database, task.queries, config.local.bits).score
     return 100 * score, 100 * success(task, worker, config.local.bits), engine.longest
 
 

@@ -40,6 +40,7 @@ import pytest
 import torch
 
 from silohash.base.errors import UserError
+from silohash.evaluate.validation import ValidationScore
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import FederationInfo, ServerState
 from silohash.methods.federated.general.moon import MOON, MOONParams
@@ -106,7 +107,9 @@ def moves_by(term: torch.Tensor, context: Any) -> list[float]:
 
 @pytest.mark.whole_run
 def test_fedbignns_with_equal_scores_is_federated_averaging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.training.worker.validation_score", lambda *given, **options: (0.5, 0.1))
+    monkeypatch.setattr(
+        "silohash.training.worker.validation_score", lambda *given, **options: ValidationScore(0.5, 0.1)
+    )
     plain, scored = (
         run_loop(prepared((30, 20, 10), federated={"name": name, "rounds": 3})).server.params
         for name in ("fedavg", "fedbignns")

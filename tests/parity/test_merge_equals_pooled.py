@@ -218,7 +218,9 @@ def test_equals_are_ordered_by_the_magnitudes_of_the_query(tmp_path, seed, label
     assert list(zip(plain.distances, plain.silos, plain.ids, strict=True)) == by_hash, "nobody may choose magnitudes"
 
 
-@pytest.mark.parametrize("limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}])
+@pytest.mark.parametrize(
+    "limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, {"similar": False}], ids=str
+)
 def test_a_silo_that_limits_information_ignores_magnitudes(tmp_path, limits):
     node = made_up_node(tmp_path, "north", made_up_codes(300, 64, seed=1), 64, policy=Policy(**limits))
     magnitudes = np.random.default_rng(0).integers(0, 256, 64).astype(np.uint8)
@@ -300,7 +302,9 @@ def test_the_nearest_are_ordered_by_outputs(tmp_path, seed, label):
 
 
 @pytest.mark.usefixtures("small_window")
-@pytest.mark.parametrize("limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, None])
+@pytest.mark.parametrize(
+    "limits", [{"distance_step_bits": 4}, {"code_noise": 0.1}, {"max_near_queries": 5}, {"similar": False}, None]
+)
 def test_outputs_order_nothing_if_a_silo_does_not_tell_theirs(tmp_path, limits):
     nodes, _ = made_up_silos(tmp_path, 1, outputs=True)
     stores = {side: loaded.store for side, loaded in nodes[0]._loaded.items()}
@@ -399,8 +403,9 @@ def test_words_come_first_in_one_order_for_all_silos(tmp_path, text, seed, asked
         ]
         tier, count = tier_and_words(searched, name, released)
         farthest = asked.get("radius_bits", BITS)
-        # A silo that limits what answers tell of codes states one distance for all that words find.
-        hidden = policy.max_near_queries is not None and tier < 2
+        # A silo that limits what answers tell of codes states one distance for all that words find, and no words of others.
+        limited = policy.max_near_queries is not None
+        hidden, count = limited and tier < 2, 0 if limited and tier == 2 else count
         if distances and (hidden or min(distances) <= farthest):
             distance = farthest if hidden else min(distances)
             equal = int(tie_order([silo], [name], question_key(SECRET, [code]))[0])

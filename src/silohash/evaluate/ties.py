@@ -121,6 +121,25 @@ class Histogram:
         """Return the histogram with all items at one distance, whose expected values are those of random codes."""
         return Histogram(self.counts.sum(1, keepdims=True))
 
+    def auc(self) -> Values:
+        """Return the area under the ROC curve per query, ``(Q,)``; NaN unless there are relevant and other items.
+
+        It is the probability that a relevant item is nearer than another item. Ties count one half, so random codes have
+        0.5, however many items there are.
+
+        Source: Hanley and McNeil, "The Meaning and Use of the Area under a ROC Curve", Radiology 143, 1982.
+
+        Example:
+            >>> Histogram(np.array([[[1, 1], [2, 0]], [[0, 0], [3, 1]], [[3, 0], [0, 0]]])).auc().tolist()
+            [0.8333333333333334, 0.5, nan]
+        """
+        others = self.items - self.relevant
+        farther = others.sum(1, keepdims=True) - np.cumsum(others, 1) + others / 2
+        pairs = (self.relevant_in_all * others.sum(1)).astype(np.float64)
+        return np.asarray(
+            np.divide((self.relevant * farther).sum(1), pairs, np.full(len(pairs), np.nan), where=pairs > 0)
+        )
+
     def groups(self, cutoff: int | None) -> Groups:
         """Return the tie groups, cut after ``cutoff`` items (None: not cut)."""
         before = np.cumsum(self.items, 1) - self.items

@@ -14,7 +14,7 @@ or removed. Hits of different editions are not compared, and each new edition is
 """
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -52,13 +52,17 @@ _Stated: TypeAlias = tuple[int, int, int]
 """The code of a query as an integer, the least possible distance of an item, and by how much the true one may exceed it."""
 
 
+_Books: TypeAlias = dict[Modality, list[dict[str, _Stated]]]
+"""The first and the last statement on each item, for each modality."""
+
+
 class Distances:
     """Remember the distances that silos stated, and find those that contradict each other."""
 
     def __init__(self, observe: Observer = lambda silo, finding: None) -> None:
         """Begin without any statement. ``observe`` gets each new edition."""
         self._observe = observe
-        self._editions: dict[str, OrderedDict[tuple[str, str], list[list[dict[str, _Stated]]]]] = {}
+        self._editions: dict[str, OrderedDict[tuple[str, str], _Books]] = {}
 
     def contradiction(self, silo: str, query: Query, hits: Hits) -> str:
         """Return how the hits of a silo contradict former ones; empty if they do not, and they are then remembered.
@@ -67,48 +71,53 @@ class Distances:
         """
         if "ranks" in (hits.alterations or ()):
             return ""
-        pages = [_page(query, hits, modality) for modality in MODALITIES]
+        pages = _pages(query, hits)
         books = self._books(silo, (query.model_digest, hits.edition))
-        for book, page in zip(books, pages, strict=True):
-            if (name := _contradicted(book, page, query.bits)) is not None:
+        for side, page in pages.items():
+            if (name := _contradicted(books[side], page, query.bits)) is not None:
                 return f'The distances that it stated of "{name}" to two queries contradict each other.'
-        for book, page in zip(books, pages, strict=True):
-            first, last = book
-            first.update({name: value for name, value in page.items() if name not in first})
+        for side, page in pages.items():
+            book = first, last = books[side]
+            for name, stated in page.items():
+                first.setdefault(name, stated)
             last.update(page)
             if len(last) >= MOST_REMEMBERED:
                 book[:] = [last, {}]
         return ""
 
-    def _books(self, silo: str, edition: tuple[str, str]) -> list[list[dict[str, _Stated]]]:
-        """Return the first and the last statement on each item of an edition, for each modality."""
+    def _books(self, silo: str, edition: tuple[str, str]) -> _Books:
+        """Return what is remembered of an edition."""
         editions = self._editions.setdefault(silo, OrderedDict())
         if edition not in editions:
             self._observe(silo, "new_edition")
-            editions[edition] = [[{}, {}] for _ in MODALITIES]
+            editions[edition] = {modality: [{}, {}] for modality in MODALITIES}
             if len(editions) > MOST_EDITIONS:
                 editions.popitem(last=False)
         editions.move_to_end(edition)
         return editions[edition]
 
 
-def _page(query: Query, hits: Hits, modality: Modality) -> dict[str, _Stated]:
-    """Return what hits state of the codes of a modality, by the ids of the items."""
+def _pages(query: Query, hits: Hits) -> dict[Modality, dict[str, _Stated]]:
+    """Return what hits state of the codes of each modality, by the ids of the items."""
     code, step = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits
     wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
-    return {
-        name: (code, distance // step * step, step - 1)
-        for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False)
-        if distance is not None and modality in (found or wanted) and len(name) <= LONGEST_ID
-    }
+    pages: defaultdict[Modality, dict[str, _Stated]] = defaultdict(dict)
+    for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False):
+        if distance is not None and len(name) <= LONGEST_ID:
+            for modality in found or wanted:
+                pages[modality][name] = code, distance // step * step, step - 1
+    return pages
 
 
 def _contradicted(book: Sequence[Mapping[str, _Stated]], page: Mapping[str, _Stated], bits: int) -> str | None:
     """Return an item of a page that contradicts what is remembered, or None."""
-    for known in book:
-        for name in known.keys() & page.keys():
-            if known[name] != page[name] and not are_possible(known[name], page[name], bits):
-                return name
+    first, last = book
+    for name, stated in page.items():
+        former, known = first.get(name), last.get(name)
+        if known is not None and known != stated and not are_possible(known, stated, bits):
+            return name
+        if former is not None and former is not known and former != stated and not are_possible(former, stated, bits):
+            return name
     return None
 
 
@@ -121,7 +130,7 @@ def are_possible(first: _Stated, second: _Stated, bits: int) -> bool:
     """
     (p, low_p, rounded_p), (q, low_q, rounded_q) = first, second
     apart, low = (p ^ q).bit_count(), low_p + low_q
-    if max(low_p - low_q - rounded_q, low_q - low_p - rounded_p) > apart or low > 2 * bits - apart:
+    if low_p - low_q - rounded_q > apart or low_q - low_p - rounded_p > apart or low > 2 * bits - apart:
         return False
     if low + rounded_p + rounded_q < apart:
         return False

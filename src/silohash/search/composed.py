@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from silohash.features.base import Value
 
-TEXT_WEIGHT = 0.5
-"""Default weight of the words in a query with a picture and words."""
+TEXT_WEIGHT = 0.6
+"""Default weight of the words in a query with a picture and words, chosen on validation items (docs/how-to/search.md)."""
 
 MOST_EXCLUDED = 31
 """Most words that a query may exclude."""

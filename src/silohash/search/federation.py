@@ -29,7 +29,7 @@ from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
-from silohash.search.hits import Hits, Query, SearchOptions
+from silohash.search.hits import Hits, Query, SearchOptions, changed
 from silohash.search.merge import ask, ask_newest
 from silohash.search.policy import MEASURED, Source
 from silohash.search.reasons import Reason
@@ -428,7 +428,7 @@ def _told(
         if silo not in hits.missing_silos
     }
     text, excluded = parsed_text(encoded.text or "")
-    return replace(
+    return changed(
         judge(hits) if encoded.unencoded is None else judge(hits).by_words(),
         missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
         limited_silos=dict(sorted({**hits.limited_silos, **stated}.items())),

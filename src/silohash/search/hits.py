@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +89,7 @@ class SearchOptions:
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(SearchOptions)}
+        return {name: getattr(self, name) for name in OPTIONS}
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -100,6 +100,20 @@ class SearchOptions:
     def reach(self) -> int:
         """The number of nearest items that the page needs: offset + k."""
         return self.offset + self.k
+
+
+OPTIONS = tuple(each.name for each in dataclasses.fields(SearchOptions))
+HeldT = TypeVar("HeldT", bound="SearchOptions | Hits")
+
+
+def changed(value: HeldT, **values: object) -> HeldT:
+    """Return a copy of a query or a result with other values of some attributes.
+
+    `dataclasses.replace` would set and check all values again, which takes ten times as long.
+    """
+    copied = object.__new__(type(value))
+    copied.__dict__.update(value.__dict__, **values)
+    return copied
 
 
 def described(option: str) -> str:
@@ -178,17 +192,12 @@ class Query(SearchOptions):
         return max(self.reach, self.window)
 
     def with_key(self, tie_key: bytes) -> Query:
-        """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
-        # `dataclasses.replace` would check all values again, for each query.
-        copied = object.__new__(Query)
-        copied.__dict__.update(self.__dict__, tie_key=tie_key)
-        return copied
+        """Return the query with another ``tie_key``."""
+        return changed(self, tie_key=tie_key)
 
     def without_magnitudes(self) -> Query:
-        """Return the query without its magnitudes. The other values are not checked again."""
-        copied = self.with_key(self.tie_key)
-        object.__setattr__(copied, "magnitudes", None)
-        return copied
+        """Return the query without its magnitudes."""
+        return changed(self, magnitudes=None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -399,7 +408,7 @@ class Hits:
             else calibration.judged(distance, searched=self.searched, known=known, bar=bar)
             for distance, tier in zip(self.distances, self.in_tiers, strict=True)
         ]
-        return replace(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))
+        return changed(self, probabilities=tuple(p for p, _ in judged), strengths=tuple(s for _, s in judged))
 
     @property
     def answered(self) -> bool:
@@ -433,12 +442,12 @@ class Hits:
         taken: dict[str, Any] = {
             name: tuple(map(column.__getitem__, positions)) for name, column in columns.items() if column
         }
-        return replace(self, left_out=self.left_out if left_out is None else left_out, **taken)
+        return changed(self, left_out=self.left_out if left_out is None else left_out, **taken)
 
     def by_words(self) -> Hits:
         """Return only the hits with all words of the query, without the distances, for a query that no code stands for."""
         found = self.taken([place for place, tier in enumerate(self.in_tiers) if tier < BY_CODE], left_out={})
-        return replace(found, distances=(None,) * len(found), found_by=(), ranks=None)
+        return changed(found, distances=(None,) * len(found), found_by=(), ranks=None)
 
     def page(self, offset: int) -> Hits:
         """Return the same result without its first ``offset`` hits."""

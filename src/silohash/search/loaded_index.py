@@ -57,7 +57,7 @@ class ItemSet:
 
     Attributes:
         rows: ``(n,)`` their positions, in ascending order, if they are few; otherwise empty.
-        bits: ``(ceil(N / 8),)`` uint8 with one bit per item of the index, the lowest first; None if they are few.
+        bits: ``(8 * ceil(N / 64),)`` uint8 with one bit per item of the index, the lowest first; None if they are few.
     """
 
     rows: Rows
@@ -68,7 +68,7 @@ class ItemSet:
         """Return the items at positions, which ascend, of an index of ``total`` items."""
         if len(rows) * FEW < total:
             return cls(rows)
-        mask = np.zeros(total, bool)
+        mask = np.zeros(-(-total // 64) * 64, bool)
         mask[rows] = True
         return cls(rows[:0], np.packbits(mask, bitorder="little"))
 
@@ -86,11 +86,11 @@ def in_all(sets: Sequence[ItemSet]) -> Rows:
     if few or not many:
         rows = few[0].rows if few else np.empty(0, np.int64)
     else:
-        # Most bytes are zero once the bits of several words are combined.
-        bits = reduce(np.bitwise_and, many)
-        places = np.flatnonzero(bits)
-        at, bit = np.nonzero(np.unpackbits(bits[places], bitorder="little").reshape(-1, 8))
-        return np.asarray(places[at] * 8 + bit)
+        # Most groups of 64 items are empty once the bits of several words are combined.
+        groups = reduce(np.bitwise_and, many).view(np.uint64)
+        places = np.flatnonzero(groups)
+        found = np.flatnonzero(np.unpackbits(groups[places].view(np.uint8), bitorder="little").view(bool))
+        return np.asarray((places[found >> 6] << 6) + (found & 63))
     for other in sets:
         rows = rows if other is few[0] else rows[other.holds(rows)]
     return rows

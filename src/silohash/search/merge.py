@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, Replies, answers_to
-from silohash.search.hits import Hits, Query, SearchOptions, silent
+from silohash.search.hits import Hits, Query, SearchOptions, changed, silent
 from silohash.search.order import BY_CODE, expected_sums, place_in_tier, question_key, sort_keys, tier_of
 from silohash.search.reasons import Reason
 from silohash.search.requests import Answer, Browse, Refusal
@@ -64,7 +64,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         UserError: If results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
-    cosines, parts = _joined_cosines(parts), [replace(part, cosines=None) for part in parts]
+    cosines, parts = _joined_cosines(parts), [changed(part, cosines=None) for part in parts]
     by_rank, scored = by_rank or _needs_ranks(parts, digests), parts
     if by_rank:
         pools = _pools(parts)
@@ -72,7 +72,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     joined = _joined(parts, digests, by_rank=by_rank)
     order = _order(joined, key, k)
     # The cosines of silos' answers order nothing until all answers are merged (`by_cosine`).
-    told = replace(joined, cosines=cosines)
+    told = changed(joined, cosines=cosines)
     if joined.scores is not None:
         return told.taken(order[:k], left_out={})
     if by_rank:
@@ -327,9 +327,9 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
     by_outputs = first.window and not by_rank and _joined_cosines(parts) is not None
     # The page is cut after the merge, because the first hits of all silos may be of one silo.
     merged = merge(parts, k=first.most_hits if by_outputs else first.reach, key=key, by_rank=by_rank)
-    merged = by_cosine(merged, first.window, first.reach) if by_outputs else replace(merged, cosines=None)
+    merged = by_cosine(merged, first.window, first.reach) if by_outputs else changed(merged, cosines=None)
     searched = sum(part.searched for part in parts)
-    merged = replace(merged, order_values=None, searched=searched, facets=_most_frequent(merged, first))
+    merged = changed(merged, order_values=None, searched=searched, facets=_most_frequent(merged, first))
     return merged.page(first.offset) if first.offset else merged
 
 

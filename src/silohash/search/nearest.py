@@ -73,7 +73,8 @@ class Matches:
         by_word: For each word, as ``2 ** place`` of its place in the query, the items with it.
         approved: Keys of the items that may be released, in ascending order; None for all.
         hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
-            find. All are then at the same distance, so that words never tell of codes. None for other silos.
+            find. All are then at the same distance, and words do not order other items, so that words never tell of codes.
+            None for other silos.
     """
 
     loaded: LoadedIndex
@@ -118,7 +119,7 @@ def matches_in(
     if text is None:
         return None
     ids, most_bits = approved(), query.bits if policy.max_distance_bits is None else policy.max_distance_bits
-    limit = None if policy.orders_by_outputs else most_bits
+    limit = most_bits if policy.limits_codes else None
     found = {name: matches_of(loaded, text, fields, ids) for name, loaded in indexes.items()}
     return {name: replace(matches, hidden_within=limit) for name, matches in found.items()}
 
@@ -389,7 +390,8 @@ def _places(
     tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
     if matches is not None and matches.hidden_within is not None:
         stated = min(matches.hidden_within, query.bits if query.radius_bits is None else query.radius_bits)
-        distances = np.where(tiers < BY_CODE, stated, distances)
+        worded = tiers < BY_CODE
+        distances, words = np.where(worded, stated, distances), np.where(worded, words, 0)
     values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
     return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 

@@ -84,11 +84,11 @@ class SiloNode:
         self.policy = policy or Policy()
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
         self._ledger = ledger or (Ledger() if self.policy.needs_ledger else None)
-        self._released, self._outputs = frozenset(self.policy.fields), self.policy.orders_by_outputs
+        self._released, self._limited = frozenset(self.policy.fields), self.policy.limits_codes
+        self._outputs = bool(self.policy.similar) and not self._limited  # they tell more of codes than distances do
         self._alterations, self._refused_sources = self.policy.alterations, self.policy.refused_sources
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
-        self._backend = backend
-        self._prepared = prepared
+        self._backend, self._prepared = backend, prepared
         self._reloading = threading.Lock()
         self._secret = token_hex(16)
         self._stores = tuple(stores.values())
@@ -362,7 +362,7 @@ class SiloNode:
         text = compared_text(query.own_text, query.text, accepted=self.policy.accept_query_words) or ""
         passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
         # A limited answer is filtered when it is found, because filters would bring other items within reach.
-        before, after = (passing, None) if self._outputs else (None, passing)
+        before, after = (None, passing) if self._limited else (passing, None)
         asks_for_scores = len(indexes) == 1 and after is None and query.asks_for_scores
         items, scores, refusal = self._scored(indexes, query, k, passing) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
@@ -425,7 +425,7 @@ class SiloNode:
             limited_silos={self.name: " ".join(reasons)} if reasons else {},
             model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=scores, step_bits=self.policy.distance_step_bits,
-            searched=nearest.searched_items(indexes, passing if self._outputs else None),
+            searched=nearest.searched_items(indexes, None if self._limited else passing),
             edition=self._edition(indexes), alterations=self._alterations, tiers=items.tiers, matched=items.matched,
             facets=facets, applied=len(query.where),
         )  # fmt: skip

@@ -153,9 +153,9 @@ class Policy:
         return tuple(name for name, applies in applied.items() if applies) or None
 
     @property
-    def orders_by_outputs(self) -> bool:
-        """Whether outputs order items, and not codes alone. They would tell more than a limited answer may."""
-        return self.alterations is None and self.max_near_queries is None
+    def limits_codes(self) -> bool:
+        """Whether it limits what answers tell of codes."""
+        return self.alterations is not None or self.max_near_queries is not None
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class Policy:
 
     def countable(self, columns: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return the columns whose values are counted, and the reasons for leaving out others."""
-        if not self.orders_by_outputs or self.max_distance_bits is not None:  # counts are of all items
+        if self.limits_codes or self.max_distance_bits is not None:  # counts are of all items
             return [], ["Its policy limits what answers tell, so it does not count values."]
         hidden = [name for name in columns if name != SILO and self.refusal_to_use([name])]
         reasons = [f'Its policy does not release "{name}", so it does not count its values.' for name in hidden]

@@ -38,7 +38,7 @@ from silohash.index.server import time_limit
 from silohash.search.bus import KINDS, WANTED, Arrived, Replies, answer_of, ignored
 from silohash.search.checks import Allowance, Distances, Observer, has_too_many_values
 from silohash.search.fields import MOST_CHARACTERS, Sent, Sometimes, Text, Unsent
-from silohash.search.hits import Hits, Query
+from silohash.search.hits import Hits, Query, changed
 from silohash.search.node import SiloNode
 from silohash.search.reasons import Reason
 from silohash.search.requests import (
@@ -287,7 +287,7 @@ def decode_answer(content: bytes, silo: str) -> Answer:
         # In `Hits`, this column can be left out.
         if len(answer.found_by) != len(answer.ids):
             raise UnreadableMessage("It answered with columns of unequal length.")
-        return replace(answer, silos=(silo,) * len(answer.ids))
+        return changed(answer, silos=(silo,) * len(answer.ids))
     found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
     return replace(found, name=silo, version=version) if isinstance(found, SiloStatus) else found
 

@@ -132,7 +132,8 @@ def _round(
     scores = validation_scores(engine, federated, state, settings, unused) if settings.validate else []
     score = mean_score(scores)
     state = state.with_score(score, final=state.server.final)
-    mislabeled = {} if federated.traits.personalized else mislabeled_silos(scores, settings.validation_by)
+    personalized, by = federated.traits.personalized, settings.validation_by
+    mislabeled = {} if personalized else mislabeled_silos(scores, by, rounds=settings.rounds)
     remarks = [f"{silo}: {remark}" for found in (outcome.remarks, unused, mislabeled) for silo, remark in found.items()]
     means = term_means(receipts)
     record = RoundRecord(
@@ -337,7 +338,7 @@ def validation_scores(
     A score that is impossible, or for more queries than the silo announced, is left out, and ``unused`` receives why.
 
     Each silo searches its own training items with its own held-back queries. It sends only the score, the score of random
-    codes, and the number of queries.
+    codes, the mean area under the ROC curve with its standard error, and the numbers of queries and of items judged.
     """
     attendance = Attendance(engine, settings.limits)
     tasks = Tasks("validate", attendance.invited(range(len(settings.silos))), state, federated)

@@ -17,6 +17,7 @@ from silohash.base.errors import UserError
 from silohash.base.types import PAIR_TASKS, SIDES, Rows, Side, Task, database_modalities, query_modality
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
+from silohash.evaluate.validation import ValidationScore, validation_score_of
 from silohash.features.device import choose_device
 from silohash.methods.federated.base import SiloContext
 from silohash.methods.local.base import SiloData
@@ -73,7 +74,7 @@ class Worker:
         context = make_context(task, self.config, model=self.model, local=self.local, data=train, initial=self.initial)
         # A reference would keep the models of the context until the next garbage collection.
         seen = weakref.proxy(context)
-        context.validation_score = lambda: self._score(seen, validation)[0]
+        context.validation_score = lambda: self._score(seen, validation).score
         if task.kind == "weigh":
             weights = self.federated.weights(context, self.federated.shared_parameters(self.model))
             return SiloResult(task.silo, Message("weights", train.name, context.round, weights=weights))
@@ -84,9 +85,11 @@ class Worker:
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
-            score, chance = self._score(context, validation)
-            counts = {"queries": len(validation) if np.isfinite(score) else 0}
-            scores = {"score": score, "chance": chance}
+            found = self._score(context, validation)
+            counts = {"queries": len(validation) if np.isfinite(found.score) else 0, "judged": found.judged}
+            scores = {"score": found.score, "chance": found.chance}
+            if found.judged > 1:
+                scores |= {"auc": found.auc, "auc_error": found.auc_error}
             return SiloResult(task.silo, Message("score", train.name, context.round, scalars=scores, counts=counts))
         if task.kind == "calibrate":
             sums = self._judged(silo_counts, context, validation)
@@ -111,7 +114,7 @@ class Worker:
         sides, ignored = self.local.traits.label_sides, self.prepared.ignored_labels
         return judge(model, database, queries, self.config.local.bits, with_labels=sides, ignore=ignored)
 
-    def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
+    def _score(self, context: SiloContext, validation: SiloData) -> ValidationScore:
         pictures = self.prepared.pictures(context.silo)
         if pictures is not None and self.local.traits.scores_pairs:
             return match_score(self.model, validation, pictures)
@@ -129,21 +132,21 @@ def validation_score(
     *,
     with_labels: Sequence[Side] = (),
     ignore: tuple[int, ...] = (),
-) -> tuple[float, float]:
+) -> ValidationScore:
     """Return the mean of the expected mAP@all over i2t and t2i, and the mAP@all expected of random codes.
 
-    With only one modality, the task is i2i or t2t. Both values are NaN if there are no labels or no pairs to rank.
+    With only one modality, the task is i2i or t2t. The values are NaN if there are no labels or no pairs to rank.
 
     Sides in ``with_labels`` are encoded with true labels. Columns of labels in ``ignore`` do not count, and items without
     any other label are left out.
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
-        return float("nan"), float("nan")
+        return ValidationScore()
     query_codes = words_of(model, queries, "query", with_labels)
     database_codes = words_of(model, database, "database", with_labels)
     alone: tuple[Task, ...] = ("i2i",) if "image" in query_codes else ("t2t",)
     tasks = PAIR_TASKS if len(query_codes) == 2 else alone
-    scores, chances = [], []
+    scores, chances, found = [], [], []
     for task in tasks:
         asked, [searched] = query_modality(task), database_modalities(task)
         query_rows = np.flatnonzero(counted(queries, asked, ignore))
@@ -158,30 +161,31 @@ def validation_score(
         counts = histogram(query_codes[asked][query_rows], database_codes[searched][item_rows], relevance, bits)
         scores.append(float(average_precision(counts).expected.mean()))
         chances.append(float(counts.relevant_in_all.mean()) / counts.database)
-    return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
+        found.append((query_rows, counts))
+    return validation_score_of(scores, chances, found)
 
 
 def pair_score(
     model: torch.nn.Module, items: SiloData, pictures: Rows, bits: int, with_labels: Sequence[Side] = ()
-) -> tuple[float, float]:
+) -> ValidationScore:
     """Return how early items find their own partners among each other, and the same for random codes.
 
     The score is the mean over i2t and t2i of the expected mAP@all by pairs, which is the mean reciprocal rank if each
-    picture has one text. Both values are NaN if fewer than two pictures have a text.
+    picture has one text. The values are NaN if fewer than two pictures have a text.
     """
     rows = paired_rows(items, pictures)
     if not rows:
-        return float("nan"), float("nan")
+        return ValidationScore()
     query_codes, item_codes = (words_of(model, items, side, with_labels) for side in SIDES)
-    scores: list[float] = []
-    chances: list[float] = []
+    scores, chances, found = [], [], []
     for task in PAIR_TASKS:
         asked, [searched] = query_modality(task), database_modalities(task)
         pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])
         counts = histogram(query_codes[asked][rows[asked]], item_codes[searched][rows[searched]], pairs, bits)
-        for found, of in ((scores, counts), (chances, counts.all_tied())):
-            found.append(float(average_precision(of).expected.mean()))
-    return float(np.mean(scores)), float(np.mean(chances))
+        for values, of in ((scores, counts), (chances, counts.all_tied())):
+            values.append(float(average_precision(of).expected.mean()))
+        found.append((pictures[rows[asked]], counts))
+    return validation_score_of(scores, chances, found)
 
 
 def set_threads(train: TrainConfig) -> None:

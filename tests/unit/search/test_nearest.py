@@ -423,6 +423,10 @@ def test_what_words_find_tells_nothing_of_codes_if_the_policy_limits_what_answer
     assert told(FAR[0]) == told(FAR[3]) == told(~FAR[0])
     if not node.policy.rank_only:
         assert told(FAR[0], radius_bits=0)[0] == told(FAR[3], radius_bits=0)[0], "a radius would tell distances"
+    store.add(["e"], FAR[:1], [json.dumps({"caption": "a lamp of glass"})])
+    plain, partly = (node.answer(worded(text, k=3)) for text in (None, "glass mirror"))
+    assert (partly.tiers, partly.matched) == ((BY_CODE,) * 3, (0,) * 3)
+    assert replace(partly, tiers=None, matched=None) == plain, "words would bring items to the front of their equals"
 
 
 def test_words_do_not_find_what_is_beyond_the_policys_largest_distance(store):

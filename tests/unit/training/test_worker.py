@@ -21,6 +21,12 @@ from silohash.training.worker import Worker, pair_score, set_threads, validation
 from tests.runs import model_spec, prepared, silo_data
 
 
+def area(distances: np.ndarray, relevant: np.ndarray) -> list[float]:
+    """Return the area under the ROC curve of each query, from all pairs of a relevant item and another."""
+    pairs = [row[~right][None] - row[right][:, None] for row, right in zip(distances, relevant, strict=True)]
+    return [float(((apart > 0) + 0.5 * (apart == 0)).mean()) for apart in pairs]
+
+
 def test_validation_score_is_the_mean_over_both_tasks() -> None:
     kind = LOCAL_METHODS.resolve("dcmh")
     torch.manual_seed(0)
@@ -34,11 +40,19 @@ def test_validation_score_is_the_mean_over_both_tasks() -> None:
         evaluate_all([measure], words[0][a], words[1][b], relevance, 16)[measure].value.mean()
         for a, b in (("image", "text"), ("text", "image"))
     ]
-    assert validation_score(model, database, queries, 16) == pytest.approx((np.mean(scores), chance))
+    found = validation_score(model, database, queries, 16)
+    assert found[:2] == pytest.approx((np.mean(scores), chance))
+    own = queries.labels @ database.labels.T > 0
+    apart = [
+        np.bitwise_count(words[0][a][:, None] ^ words[1][b][None]).sum(2, dtype=int)
+        for a, b in (("image", "text"), ("text", "image"))
+    ]
+    items = np.mean([area(distances, own.numpy()) for distances in apart], axis=0)
+    assert found[2:] == pytest.approx((items.mean(), items.std(ddof=1) / np.sqrt(10), 10))
     nobody = silo_data(1)
     none = {n: getattr(nobody, n)[:0] for n in ("image", "text", "labels", "has_image", "has_text")}
-    assert np.isnan(validation_score(model, database, replace(nobody, **none), 16)).all()
-    assert np.isnan(validation_score(model, database, replace(queries, labels=None), 16)).all()
+    assert np.isnan(validation_score(model, database, replace(nobody, **none), 16)[:4]).all()
+    assert np.isnan(validation_score(model, database, replace(queries, labels=None), 16)[:4]).all()
 
 
 def test_ignored_labels_do_not_count_in_the_validation_score() -> None:
@@ -59,7 +73,7 @@ def test_ignored_labels_do_not_count_in_the_validation_score() -> None:
     found = validation_score(model, database, queries, 16, ignore=(1,))
     assert found == pytest.approx(expected)
     assert found[1] < validation_score(model, database, queries, 16)[1] == 1
-    assert np.isnan(validation_score(model, database, queries.take(torch.arange(3)), 16, ignore=(1,))).all()
+    assert np.isnan(validation_score(model, database, queries.take(torch.arange(3)), 16, ignore=(1,))[:4]).all()
 
 
 def partner_precision(distances: np.ndarray, partner: np.ndarray) -> float:
@@ -93,10 +107,15 @@ def test_pair_score_is_the_mean_over_both_tasks_with_one_picture_for_its_texts()
     expected = (partner_precision(distances, partner) + partner_precision(distances.T, partner.T)) / 2
     tied = np.zeros_like(distances)
     chance = (partner_precision(tied, partner) + partner_precision(tied.T, partner.T)) / 2
-    assert pair_score(model, items, pictures, 16) == pytest.approx((expected, chance))
-    assert pair_score(model, replace(items, labels=None), pictures, 16) == pytest.approx((expected, chance))
+    found = pair_score(model, items, pictures, 16)
+    assert found[:2] == pytest.approx((expected, chance))
+    assert pair_score(model, replace(items, labels=None), pictures, 16) == found
+    by_image, by_text = area(distances, partner), area(distances.T, partner.T)
+    # the first picture has three texts, and is one observation with them
+    observed = [np.mean([by_image[0], *by_text[:3]]), *np.mean([by_image[1:], by_text[3:]], axis=0)]
+    assert found[2:] == pytest.approx((np.mean(observed), np.std(observed, ddof=1) / np.sqrt(8), 8))
     one = items.take(torch.tensor([0, 1, 2, 5]))
-    assert np.isnan(pair_score(model, one, pictures[[0, 1, 2, 5]], 16)).all()
+    assert np.isnan(pair_score(model, one, pictures[[0, 1, 2, 5]], 16)[:4]).all()
     two = items.take(torch.tensor([0, 3]))
     assert np.isfinite(pair_score(model, two, pictures[[0, 3]], 16)).all()
 
@@ -120,8 +139,8 @@ def test_a_worker_scores_by_what_the_config_names() -> None:
         else:
             expected = validation_score(worker.model, train, validation, 16, ignore=(1,))
             assert expected != validation_score(worker.model, train, validation, 16)
-        assert (update.scalars["score"], update.scalars["chance"]) == pytest.approx(expected)
-        assert update.counts["queries"] == 8
+        assert [update.scalars[name] for name in expected._fields[:4]] == pytest.approx(expected[:4])
+        assert update.counts == {"queries": 8, "judged": expected.judged}
 
 
 def test_devices_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:

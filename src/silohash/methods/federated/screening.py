@@ -5,7 +5,7 @@ template, so a message is rejected by these and never by other messages: no silo
 of the silos finds is only reported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,21 +38,26 @@ SAMPLED_VALUES = 1 << 15
 SKETCH_BYTES = 1 << 25
 """Memory for these values of all silos. With many silos, fewer values per array are inspected."""
 
-MIN_QUERIES = 10
-"""A silo with fewer held-back queries is not judged by its score."""
+MIN_JUDGED = 10
+"""A silo with fewer held-back items that can be judged is not tested."""
 
 MAX_CHANCE = 0.8
-"""Nor is a silo in which random codes score more than this: nearly all of its items share labels."""
+"""Nor is a silo in which random codes score more than this: few items are wrong answers, and all queries share them."""
 
-MIN_TYPICAL_SKILL = 0.1
+MIN_TYPICAL_SKILL = 0.2
 """Nor is any silo before the median silo's skill reaches this value."""
 
-MIN_RELATIVE_SKILL = 0.3
-"""A silo is reported if the model's skill on it is below this share of the median silo's.
+MIN_RELATIVE_SKILL: Mapping[ValidationBy, float] = {"labels": 0.5, "pairs": 0.75}
+"""A silo is reported if the model's skill on it is significantly below this share of the median silo's.
 
-Measured on photos and products, with even and very uneven partitions: silos with random labels reach at most about
-0.2 of the median from the second round on, honest silos at least 0.65 from the first. Where silos hold few classes
-and few items, an honest silo may be reported after the first round."""
+With half of a silo's pairs shuffled, skill is about half of that without. Measured on photos and products, the share of an
+honest silo is above 0.8 by pairs, and above 0.6 by labels, which are harder to tell apart in some silos than in others."""
+
+MAX_WRONG = 0.01
+"""Upper limit on the probability that any honest silo of a run is reported."""
+
+MEDIAN_VARIANCE = np.pi / 2
+"""Variance of a median, as a multiple of that of a mean, of normal values."""
 
 
 def refusal(update: Message, kept: ReadArrays, server: ServerState, federated: FederatedMethod) -> str | None:
@@ -204,30 +209,47 @@ class Outliers:
         return found
 
 
-def mislabeled_silos(scores: Sequence[Message], by: ValidationBy = "labels") -> dict[str, str]:
-    """Return the silos on which the common model is hardly better than chance although it serves the others.
+def mislabeled_silos(scores: Sequence[Message], by: ValidationBy = "labels", *, rounds: int = 1) -> dict[str, str]:
+    """Return the silos that the common model serves significantly worse than the others, with the reason.
 
-    This detects wrong labels, which the updates do not show: an honest silo with few classes differs from the others as
-    much as a silo with random labels. Skill is the score above chance divided by its maximum, which makes silos with
-    few and with many classes comparable. Labels that are renamed consistently within a silo are not detected, because
-    similarity does not change. Silos report their own scores, so this finds mistakes but not attacks.
+    This detects wrong labels and pairs, which the updates do not show: an honest silo with few classes differs from the
+    others as much as a silo with random labels. Skill is 2 AUC - 1: 0 for random codes and 1 for perfect ones, however many
+    items are searched. Labels that are renamed consistently within a silo are not detected, because similarity does not
+    change. Silos report their own scores, so this finds mistakes but not attacks.
 
-    Each message holds the ``score`` of the common model on the silo's held-back ``queries``, which compares labels, or pairs
-    of a picture and a text, and the ``chance`` level of that score. At least three silos must be judged.
+    Each message holds the ``auc`` of the common model on the silo's held-back items, its standard error ``auc_error``, and
+    the number of items ``judged`` that it averages. A silo is reported if the upper confidence limit of its skill is below
+    `MIN_RELATIVE_SKILL` of the median. This is a one-sided quasi-binomial t-test: values from -1 to 1 with mean m have at
+    most the variance 1 - m^2, and which share of it they have is estimated from the items of all silos. The level is
+    `MAX_WRONG`, divided by the numbers of silos and of ``rounds`` (Bonferroni), because a wrong report in any round is an
+    error. At least three silos must be judged.
 
     Source: Chen et al., "FOCUS: Dealing with Label Quality Disparity in Federated Learning", 2020, which judges labels
-    by the common model's performance on a silo's data. Skill: Cohen, "A Coefficient of Agreement for Nominal Scales",
-    1960.
+    by the common model's performance on a silo's data. Test: McCullagh and Nelder, "Generalized Linear Models", 1989,
+    section 4.5.
     """
-    judged = [m for m in scores if m.counts["queries"] >= MIN_QUERIES and m.scalars.get("chance", 1.0) <= MAX_CHANCE]
+    from scipy.special import stdtrit  # here, because its import is slow
+
+    counted = ((message, min(message.counts.get("judged", 0), message.counts["queries"])) for message in scores)
+    judged = [
+        (m, n) for m, n in counted if n >= MIN_JUDGED and "auc" in m.scalars and m.scalars["chance"] <= MAX_CHANCE
+    ]
     if len(judged) < 3:
         return {}
-    skills = [(m.scalars["score"] - m.scalars["chance"]) / (1.0 - m.scalars["chance"]) for m in judged]
-    typical = float(np.median(skills))
+    tested, sizes = [message for message, _ in judged], np.array([float(count) for _, count in judged])
+    skills = np.array([2 * message.scalars["auc"] - 1 for message in tested])
+    variances = sizes * np.array([2 * message.scalars["auc_error"] for message in tested]) ** 2
+    typical, share = float(np.median(skills)), MIN_RELATIVE_SKILL[by]
+    largest = float((sizes - 1) @ np.maximum(1 - skills**2, 0))
+    dispersion = float((sizes - 1) @ variances) / largest if largest else 0.0
+    squares = dispersion * (1 - (share * typical) ** 2) / sizes
+    errors = np.sqrt(squares + share**2 * MEDIAN_VARIANCE * squares.mean() / len(tested))
+    level = MAX_WRONG / (len(tested) * rounds)
+    highest = skills + stdtrit(float((sizes - 1).sum()), 1 - level) * errors
     what = "its labels" if by == "labels" else "its pairs of pictures and texts"
-    reason = f"{what} do not match the others: on its held-back items the model is hardly better than chance"
     return {
-        message.sender: reason
-        for message, skill in zip(judged, skills, strict=True)
-        if typical >= MIN_TYPICAL_SKILL and skill < MIN_RELATIVE_SKILL * typical
+        message.sender: f"{what} do not match the others: on its held-back items the model separates right from wrong with "
+        f"{max(0.0, skill / typical):.0%} of the median silo's skill"
+        for message, skill, high in zip(tested, skills, highest, strict=True)
+        if typical >= MIN_TYPICAL_SKILL and high < share * typical
     }

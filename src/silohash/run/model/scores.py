@@ -15,7 +15,8 @@ from silohash.base.types import PAIR_TASKS, Modality, Rows, Task, database_modal
 from silohash.data.archive import Archive
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Pairs
-from silohash.evaluate.scores import NO_WORDS, Scores
+from silohash.evaluate.scores import NO_WORDS, Scores, score_histogram
+from silohash.evaluate.validation import ValidationScore, validation_score_of
 from silohash.features.vectors import vectors
 from silohash.methods.local.base import SiloData
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
@@ -82,25 +83,27 @@ def paired_rows(items: SiloData, pictures: Rows) -> Mapping[Modality, Rows]:
     return {"image": texts[first], "text": texts} if len(numbers) > 1 else {}
 
 
-def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[float, float]:
+def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> ValidationScore:
     """Return the mean of R@1, R@5 and R@10 over i2t and t2i among a silo's items, and the same for random scores.
 
-    It is the rSum of papers divided by 600. Both values are NaN if fewer than two pictures have a text.
+    It is the rSum of papers divided by 600. The values are NaN if fewer than two pictures have a text.
     """
     assert isinstance(model, MatchingNet)  # noqa: S101  the local method scores pairs
     rows = paired_rows(items, pictures)
     if not rows or items.image is None or items.text is None:
-        return float("nan"), float("nan")
+        return ValidationScore()
     device = items.has_image.device
     places = {modality: torch.from_numpy(of).to(device) for modality, of in rows.items()}
     images = nodes_of(model, items.image[places["image"]], "image")
     captions = nodes_of(model, items.text[places["text"]], "text")
     values = scores_of(model, images, captions).numpy()
-    found = []
+    found, counted = [], []
     for task in PAIR_TASKS:
         asked, [searched] = query_modality(task), database_modalities(task)
         pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])
         scores = Scores(values if asked == "image" else values.T)
         found.append(evaluate_all([RECALL_SUM], NO_WORDS, scores, pairs, 0)[RECALL_SUM])
+        counted.append((pictures[rows[asked]], score_histogram(scores, pairs)))
     parts = len(PAIR_TASKS) * len(RECALL_SUM.kind.parts(RECALL_SUM))
-    return sum(of_task.mean() for of_task in found) / parts, sum(of_task.prior for of_task in found) / parts
+    scale = len(PAIR_TASKS) / parts
+    return validation_score_of([scale * of.mean() for of in found], [scale * of.prior for of in found], counted)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.types import ValidationBy
 from silohash.methods.federated import screening
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.federated.screening import Outliers, mislabeled_silos, refusal
@@ -124,36 +125,50 @@ def test_values_beside_means_are_those_of_the_template(sections: dict, reason: s
     assert found == reason if reason is None else str(found).startswith(reason)
 
 
-def scored(sender: str, score: float, chance: float | None = 0.4, queries: int = 40) -> Message:
-    scalars = {"score": score} if chance is None else {"score": score, "chance": chance}
-    return Message(kind="score", sender=sender, round=0, scalars=scalars, counts={"queries": queries})
+def scored(
+    sender: str, auc: float | None, deviation: float = 0.15, *, items: int = 40, chance: float = 0.1, **counts: int
+) -> Message:
+    areas = {} if auc is None else {"auc": auc, "auc_error": deviation / math.sqrt(items)}
+    scalars = {"score": 0.5, "chance": chance, **areas}
+    return Message("score", sender, 0, scalars=scalars, counts={"queries": items, "judged": items, **counts})
 
 
-def test_misfits_are_named_by_what_the_model_does_above_chance() -> None:
-    honest = [scored("a", 0.7), scored("b", 0.64), scored("few classes", 0.85, chance=0.7), scored("hard", 0.55)]
-    assert mislabeled_silos(honest) == {}
-    assert set(mislabeled_silos([*honest, scored("wrong", 0.45)])) == {"wrong"}
-    assert mislabeled_silos([*honest, scored("wrong", 0.45)])["wrong"].startswith("its labels do not match")
-    by_pairs = mislabeled_silos([*honest, scored("wrong", 0.45)], "pairs")
-    assert by_pairs["wrong"].startswith("its pairs of pictures and texts do not match the others")
-    assert set(mislabeled_silos([*honest, scored("high and wrong", 0.72, chance=0.7)])) == {"high and wrong"}
-    assert set(mislabeled_silos([*honest, *(scored(str(n), 0.4) for n in range(3))])) == {"0", "1", "2"}
+HONEST = [scored("a", 0.9), scored("b", 0.86), scored("few", 0.95, items=12), scored("hard", 0.82, items=1000)]
+
+
+def test_misfits_are_named_by_their_skill_and_by_what_was_compared() -> None:
+    assert mislabeled_silos(HONEST) == mislabeled_silos(HONEST, "pairs") == {}
+    assert mislabeled_silos([*HONEST, scored("half", 0.69)]) == {}
+    by_pairs = mislabeled_silos([*HONEST, scored("half", 0.69, items=300)], "pairs")
+    assert by_pairs["half"].startswith("its pairs of pictures and texts do not match the others")
+    assert by_pairs["half"].endswith("with 53% of the median silo's skill")
+    by_labels = mislabeled_silos([*HONEST, scored("wrong", 0.45)])
+    assert by_labels["wrong"].startswith("its labels do not match the others")
+    assert by_labels["wrong"].endswith("with 0% of the median silo's skill")
+    more = [scored(letter, 0.9) for letter in "cdef"]
+    assert set(mislabeled_silos([*HONEST, *more, *(scored(str(n), 0.5) for n in range(3))])) == {"0", "1", "2"}
+
+
+def test_the_level_is_shared_among_rounds_and_depends_on_the_number_of_items() -> None:
+    for items, rounds, named in ((40, 1, True), (40, 10_000, False), (400, 10_000, True), (12, 1, False)):
+        found = mislabeled_silos([*HONEST, scored("wrong", 0.55, items=items)], rounds=rounds)
+        assert set(found) == ({"wrong"} if named else set()), (items, rounds)
 
 
 @pytest.mark.parametrize(
     "unjudged",
-    [scored("few", 0.4, queries=9), scored("one class", 0.9, chance=0.9), scored("only", 1.0, chance=1.0),
-     scored("none", float("nan"), float("nan"), queries=0), scored("no chance", 0.4, chance=None)],
+    [scored("few", 0.4, items=9), scored("few queries", 0.4, queries=9), scored("damaged", 0.4, judged=-(10**400)),
+     scored("perfect", 1.0, 0.0, judged=10**400), scored("no area", None),
+     scored("nearly all relevant", 0.4, chance=0.81)],
     ids=lambda message: message.sender,
 )  # fmt: skip
 def test_silos_whose_score_tells_too_little_are_no_misfits(unjudged: Message) -> None:
-    honest = [scored("a", 0.7), scored("b", 0.7), scored("c", 0.7)]
-    assert mislabeled_silos([*honest, unjudged]) == {}
+    assert mislabeled_silos([*HONEST, unjudged]) == {}
     assert mislabeled_silos([unjudged] * 3) == {}
 
 
 def test_no_silo_is_reported_before_something_is_learned_or_among_two() -> None:
-    assert mislabeled_silos([scored("a", 0.45), scored("b", 0.45), scored("c", 0.4)]) == {}
+    assert mislabeled_silos([scored("a", 0.59), scored("b", 0.59), scored("c", 0.3)]) == {}
     assert mislabeled_silos([scored("a", 0.9), scored("b", 0.4)]) == {}
 
 
@@ -179,25 +194,27 @@ def test_updates_against_the_others_are_reported(cosine: float, reported: bool) 
 
 
 @pytest.mark.parametrize(
-    ("score", "chance", "queries", "reported"),
+    ("by", "auc", "items", "chance", "reported"),
     [
-        (0.45, 0.4, 10, True),  # a skill of 0.083 where 0.5 is typical
-        (0.45, 0.4, 9, False),
-        (0.48, 0.4, 40, True),  # 0.133 is below 0.3 times 0.5
-        (0.50, 0.4, 40, False),  # 0.167 is not
-        (0.805, 0.8, 40, True),
-        (0.81, 0.81, 40, False),
+        ("labels", 0.5, 10, 0.1, True),
+        ("labels", 0.5, 9, 0.1, False),
+        ("labels", 0.67, 400, 0.1, True),  # a skill of 0.34, significantly below half of 0.8
+        ("labels", 0.71, 40_000, 0.1, False),  # 0.42 is above it
+        ("pairs", 0.7, 400, 0.1, True),  # 0.4 is significantly below three quarters of 0.8
+        ("pairs", 0.81, 40_000, 0.1, False),
+        ("labels", 0.5, 40, 0.8, True),
+        ("labels", 0.5, 40, 0.85, False),
     ],
 )
-def test_silos_are_reported_below_a_share_of_the_typical_skill(
-    score: float, chance: float, queries: int, reported: bool
+def test_silos_are_reported_significantly_below_a_share_of_the_typical_skill(
+    by: ValidationBy, auc: float, items: int, chance: float, reported: bool
 ) -> None:
-    honest = [scored(name, 0.7) for name in "abc"]
-    assert bool(mislabeled_silos([*honest, scored("x", score, chance=chance, queries=queries)])) == reported
+    honest = [scored(name, 0.9) for name in "abc"]
+    assert bool(mislabeled_silos([*honest, scored("x", auc, items=items, chance=chance)], by)) == reported
 
 
-@pytest.mark.parametrize(("typical", "reported"), [(0.455, False), (0.47, True)])
-def test_nobody_is_reported_before_the_typical_skill_reaches_a_tenth(typical: float, reported: bool) -> None:
+@pytest.mark.parametrize(("typical", "reported"), [(0.59, False), (0.61, True)])
+def test_nobody_is_reported_before_the_typical_skill_reaches_a_fifth(typical: float, reported: bool) -> None:
     messages = [*(scored(name, typical) for name in "abc"), scored("x", 0.4)]
     assert bool(mislabeled_silos(messages)) == reported
 
@@ -259,9 +276,3 @@ def test_three_silos_are_enough_to_find_one_that_points_away(size: float) -> Non
 def test_nothing_is_suspicious_while_most_silos_stand_still() -> None:
     still = [update(str(n), [0, 0, 0]) for n in range(3)]
     assert screened(CURRENT, [*still, update("moved", [5, 0, 0])]).remarks() == {}
-
-
-@pytest.mark.parametrize(("chance", "reported"), [(0.8, True), (0.85, False)])
-def test_a_silo_in_which_nearly_everything_matches_is_not_judged(chance: float, reported: bool) -> None:
-    honest = [scored(name, 0.9) for name in "abc"]
-    assert bool(mislabeled_silos([*honest, scored("x", chance, chance=chance)])) == reported

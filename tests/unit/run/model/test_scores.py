@@ -53,7 +53,7 @@ def test_validation_score_is_the_mean_of_six_recalls() -> None:
     model = VSEpp(VSEpp.Params()).build(node_spec(), 16)
     data, pictures = node_data(12), np.arange(12) // 2 + 3
     data.has_text[5] = False
-    score, chance = match_score(model, data, pictures)
+    score, chance, auc, _, judged = match_score(model, data, pictures)
     kept = np.flatnonzero(data.has_text.numpy())
     first = kept[np.unique(pictures[kept], return_index=True)[1]]
     with torch.no_grad():
@@ -70,8 +70,10 @@ def test_validation_score_is_the_mean_of_six_recalls() -> None:
             priors.append(1 - np.maximum(wrong, 0).prod(1).mean())
     assert score == pytest.approx(np.mean(recalls))
     assert chance == pytest.approx(np.mean(priors))
+    assert judged == len(first)
+    assert 0 < auc < 1
 
 
 def test_a_single_picture_has_no_score() -> None:
     model = VSEpp(VSEpp.Params()).build(node_spec(), 16)
-    assert np.isnan(match_score(model, node_data(3), np.zeros(3, np.int64))).all()
+    assert np.isnan(match_score(model, node_data(3), np.zeros(3, np.int64))[:4]).all()

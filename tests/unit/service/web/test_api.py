@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from silohash.base.errors import OutOfRange
 from silohash.base.types import Modality
 from silohash.index.codes import pack
+from silohash.search.composed import TEXT_WEIGHT
 from silohash.search.fields import hexadecimal
 from silohash.search.filters import Condition
 from silohash.search.hits import Hits, SearchOptions
@@ -154,7 +155,7 @@ def test_a_region_of_a_picture_is_searched_with_words(backend: MadeUpBackend) ->
 
     both = send(text="red -square", text_weight=0.2, region="0,0.5,0.25,1")
     assert (both.text, both.text_weight, both.picture.size) == ("red -square", 0.2, (6, 12))
-    assert send(text="red").text_weight == 0.5
+    assert send(text="red").text_weight == TEXT_WEIGHT
     assert np.array_equal(np.asarray(send(region="0,0,0.5,1")), np.asarray(picture)[:, :12])
     for wrong in ({"region": "0,0,2,1"}, {"region": "1"}, {"text_weight": 2}, {"region": "0,0,1,1", "drawing": True}):
         send(422, **wrong)
