@@ -59,7 +59,11 @@ class Asking:
         return await self.answer(wanted, self.service.backend.search)
 
     async def search_picture(self, query: documents.PictureOptions, content: bytes) -> Found:
-        """Return what a search for the picture of a file finds."""
+        """Return what a search for the picture of a file finds.
+
+        Raises:
+            UserError: If the picture cannot be read, or its options exclude each other.
+        """
         if query.drawing and query.region is not None:
             raise ConflictingOptions(
                 "A drawing is fitted as a whole, so it has no region. Leave region or drawing out."
