@@ -62,7 +62,7 @@ class Asking:
         """Return what a search for the picture of a file finds.
 
         Raises:
-            UserError: If the picture cannot be read, or its options exclude each other.
+            UserError: If the picture cannot be read or encoded, or a drawing has a region.
         """
         if query.drawing and query.region is not None:
             raise ConflictingOptions(
