@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from silohash.base.errors import ConflictingOptions, EmptyInput, OutOfRange, UserError, WrongForm
-from silohash.search.composed import MOST_EXCLUDED, Composed, cropped, parsed_text, parts_of
+from silohash.search.composed import MOST_EXCLUDED, TEXT_WEIGHT, Composed, cropped, parsed_text, parts_of
 
 PICTURE = Image.fromarray(np.arange(20 * 10, dtype=np.uint8).reshape(10, 20))
 
