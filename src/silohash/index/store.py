@@ -8,11 +8,13 @@ Codes, keys and digests of items are in memory. They take one byte per eight bit
 reads the rows of its final hits only. A process that answers many searches keeps all rows in memory (`Store.kept_rows`).
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -58,7 +60,7 @@ class Store:
         self.noise: Noise | None = None
 
     @classmethod
-    def create(cls, path: Path, manifest: IndexManifest, *, magnitudes: bool = False) -> Self:
+    def create(cls, path: Path, manifest: IndexManifest, *, magnitudes: bool = False) -> Store:
         """Create an empty index file and open it.
 
         If ``magnitudes`` is set, the file keeps those of all items, up to `MOST_MAGNITUDE_BYTES`.
@@ -80,7 +82,7 @@ class Store:
         if former is not None:
             former.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *error: object) -> None:

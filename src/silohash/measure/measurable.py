@@ -5,10 +5,12 @@ partner of the other modality (`PairRule`). By scores, those are relevant that t
 (`ScoreRule`). All is checked before the training.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +49,7 @@ class LabelRule:
         self._ignored = ignored_labels(archive, settings)
         self.queries, self.database = counted_items(archive, self._labels, self._ignored)
 
-    def without(self, trained: Rows) -> Self:
+    def without(self, trained: Rows) -> LabelRule:
         """Return the rule with a database without the given rows, or the rule itself if the database has none of them."""
         rest = np.setdiff1d(self.database, trained)
         if len(rest) == len(self.database):
@@ -111,7 +113,7 @@ class PairRule:
             raise errors.PairsNeeded(_without_pairs(archive))
         self._pictures = picture_numbers(archive)
 
-    def without(self, trained: Rows) -> Self:
+    def without(self, trained: Rows) -> PairRule:
         """Return the rule itself, because its items are those of the split ``query``."""
         return self
 

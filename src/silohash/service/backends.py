@@ -9,6 +9,8 @@ A hub changes to the model of a new run as soon as the silos have it. Each query
 model of one run. The change is recorded in the folder of the new run, so that it outlives the process.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,7 +20,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from logging import WARNING
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from typing_extensions import override
 
@@ -76,7 +78,7 @@ class LocalBackend(RunSearch):
     """Search the silos of a finished run in threads of this process."""
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path) -> LocalBackend:
         """Open the indexes of a run, which must have been indexed."""
         run = Run.open(folder)
         backend = cls(run, open_nodes(run.index_folder, prepared=True))

@@ -4,6 +4,8 @@ It reads tasks from standard input and writes results to standard output. It run
 everything that it needs to continue after a restart is in its folder.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import tomllib
@@ -11,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -135,7 +137,7 @@ class Announced:
     silos: list[str]
 
     @classmethod
-    def of(cls, task: SiloTask, settings: SiteSettings) -> Self:
+    def of(cls, task: SiloTask, settings: SiteSettings) -> Announced:
         """Read a task of the kind ``describe``.
 
         Raises:

@@ -10,10 +10,12 @@ Speech DNNs", Interspeech 2014 (error feedback); Stich, Cordonnier and Jaggi, "S
 (top-k).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -212,7 +214,7 @@ class Compression(Link):
     federated: FederatedMethod
 
     @classmethod
-    def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Self:
+    def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Compression:
         """Return the compression of a config."""
         codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
         return cls(codecs.get(compression.kind), compression.kind == "hash_layers", federated)
