@@ -229,8 +229,8 @@ def _flaw_of_columns(query: Query, hits: Hits) -> str:
 def _flaw_of_distances(query: Query, hits: Hits) -> str:
     told, hits = hits, hits.by_distance
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
-    steps, ascending = hits.steps if hits.tiers else hits.known_distances, sorted(hits.known_distances)
-    if hits.scores is None and sorted(steps) != steps:
+    ascending = sorted(hits.known_distances)
+    if hits.scores is None and sorted(steps := hits.steps) != steps:
         return "It answered with distances that are not in ascending order."
     if ascending and ascending[-1] > reach_bits:
         return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."

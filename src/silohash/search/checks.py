@@ -15,7 +15,7 @@ or removed. Hits of different editions are not compared, and each new edition is
 
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from silohash.base.types import MODALITIES, Modality, modalities_of
@@ -71,19 +71,10 @@ class Distances:
         """
         if "ranks" in (hits.alterations or ()):
             return ""
-        books = self._books(silo, (query.model_digest, hits.edition))
-        code, step, bits = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits, query.bits
-        wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
-        pages = {modality: dict[str, _Stated]() for modality in MODALITIES}
-        for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False):
-            if distance is None or len(name) > LONGEST_ID:
-                continue
-            stated = code, distance // step * step, step - 1
-            for modality in found or wanted:
-                pages[modality][name] = stated
-                for known in books[modality]:
-                    if name in known and known[name] != stated and not are_possible(known[name], stated, bits):
-                        return f'The distances that it stated of "{name}" to two queries contradict each other.'
+        books, pages = self._books(silo, (query.model_digest, hits.edition)), _pages(query, hits)
+        for book, page in zip(books.values(), pages.values(), strict=True):
+            if (name := _contradicted(book, page, query.bits)) is not None:
+                return f'The distances that it stated of "{name}" to two queries contradict each other.'
         for book, page in zip(books.values(), pages.values(), strict=True):
             first, last = book
             first.update({name: stated for name, stated in page.items() if name not in first})
@@ -102,6 +93,27 @@ class Distances:
                 editions.popitem(last=False)
         editions.move_to_end(edition)
         return editions[edition]
+
+
+def _pages(query: Query, hits: Hits) -> dict[Modality, dict[str, _Stated]]:
+    """Return what hits state of the codes of each modality, by the ids of the items."""
+    code, step = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits
+    wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
+    pages = {modality: dict[str, _Stated]() for modality in MODALITIES}
+    for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False):
+        if distance is not None and len(name) <= LONGEST_ID:
+            for modality in found or wanted:
+                pages[modality][name] = code, distance // step * step, step - 1
+    return pages
+
+
+def _contradicted(book: Sequence[Mapping[str, _Stated]], page: Mapping[str, _Stated], bits: int) -> str | None:
+    """Return an item of a page that contradicts what is remembered, or None."""
+    for known in book:
+        for name in known.keys() & page.keys():
+            if known[name] != page[name] and not are_possible(known[name], page[name], bits):
+                return name
+    return None
 
 
 def are_possible(first: _Stated, second: _Stated, bits: int) -> bool:

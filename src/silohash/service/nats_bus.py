@@ -149,7 +149,7 @@ class NatsBus:
 
         # Answers are read where they arrive, because another task would begin later. Logs have the request of this one.
         context, keys = copy_context(), {silo: (silo, str(number)) for silo in requests}
-        self._waiting |= {key: _Waiting(partial(context.run, note, silo)) for silo, key in keys.items()}
+        self._waiting |= {key: _Waiting(partial(context.run, partial(note, silo))) for silo, key in keys.items()}
         try:
             if await self._send(requests, number, end):
                 await asyncio.wait((ended,), timeout=_left(end))

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from urllib.parse import urlparse
 
 import pytest
@@ -154,6 +155,26 @@ def test_an_answer_is_read_while_another_silo_works(federation):
 
     asyncio.run(ask())
     assert [silo for silo, _ in slow.seen] == ["south", "north"], "an absent silo has no answer to read"
+
+
+def test_who_asks_gets_the_error_of_reading_an_answer_which_knows_the_request(federation):
+    who, read_by = ContextVar("who"), []
+
+    def refuse(silo, answer):
+        read_by.append(who.get())
+        raise RuntimeError("it cannot be read")
+
+    async def main():
+        async with hub_of(federation) as bus, silo_of(federation, "north", echo("north")):
+            for name in ("ann", "bob"):
+                who.set(name)
+                with pytest.raises(RuntimeError, match="cannot be read"):
+                    await bus.ask({"north": b"1"}, 30, refuse)
+            replies = await bus.ask({"north": b"2"}, 30)
+            assert set(replies.answers) == {"north"}
+
+    asyncio.run(main())
+    assert read_by == ["ann", "bob"]
 
 
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
