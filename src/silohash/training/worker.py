@@ -177,7 +177,9 @@ def pair_score(
     if not rows:
         return ValidationScore()
     query_codes, item_codes = (words_of(model, items, side, with_labels) for side in SIDES)
-    scores, chances, found = [], [], []
+    scores: list[float] = []
+    chances: list[float] = []
+    found = []
     for task in PAIR_TASKS:
         asked, [searched] = query_modality(task), database_modalities(task)
         pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])
