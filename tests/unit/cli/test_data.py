@@ -13,8 +13,13 @@ from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
 from silohash.data.build.icons.builder import build_icons
+from silohash.data.build.packed import builder as packed_builder
+from silohash.data.catalogue import open_archive
 from tests.benchmark_files import write_lists, write_wikipedia
 from tests.icon_packages import split_packages
+from tests.packed_facts import store_facts
+from tests.packed_sets import write_published
+from tests.packed_sources import write_official
 from tests.runs import silohash, write_archive, write_config
 
 
@@ -299,6 +304,25 @@ def test_build_writes_what_the_name_opens(packages: Path, tmp_path: Path) -> Non
     assert silohash("data", "check", "icons", "--json").document()["items"] == 80
     built = silohash("data", "build", "icons", "--from", packages, "--out", tmp_path / "out", "--json").document()
     assert (built["items"], built["folder"]) == (110, str(tmp_path / "out"))
+
+
+def test_a_set_is_built_from_official_files_and_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_published(tmp_path / "published")
+    monkeypatch.setattr(packed_builder, "FACTS", tmp_path / "facts")
+    store_facts(tmp_path / "published", tmp_path / "facts")
+    official = write_official("flickr8k-1k", tmp_path / "published", tmp_path / "official")
+    monkeypatch.setenv("SILOHASH_DATA", str(tmp_path / "data"))
+    (tmp_path / "data/flickr8k-1k").mkdir(parents=True)
+    said = silohash("data", "build", "flickr8k-1k", "--from", official)
+    assert said.code == 0, said.err
+    assert "items: 20\n" in said.out
+    assert "not built: features/image_mobilenetv2.npy: image = mobilenet; MobileNetV2" in said.out
+    archive = open_archive("flickr8k-1k", options={"image": "jpeg", "text": "bow"})
+    assert (len(archive), archive.text.shape[0]) == (20, 20)
+    assert "[missing-file]" in silohash("data", "check", "flickr8k-1k").err
+    assert "[setting-needed]" in silohash("data", "build", "coco18").err
+    assert "[no-effect]" in silohash("data", "build", "fashion", "--from", official, "--cap", 5).err
+    assert "coco18" in silohash("data", "build", "--help").out
 
 
 def test_build_says_what_is_missing(packages: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Each data set is named in its own file and in at most three other source files.
 
-The files of methods do not count. They cite the settings of their papers, which differ between data sets.
+The files of methods do not count. They cite the settings of their papers, which differ between data sets. The packed sets
+and their builders are one place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from silohash.data import ARCHIVES
 
 ROOT = Path(silohash.__file__).parent
 MOST_OTHER_FILES = 3
+PACKED, PACKED_BUILDERS = ROOT / "data/packed", ROOT / "data/build/packed"
 SUFFIXES = {".py", ".toml", ".html", ".css", ".js", ".md", ".txt"}
 
 # How archives are written, where that is not their name; the embedded glyphs have a folder of their own.
@@ -58,9 +60,10 @@ def named_in(key: str) -> set[str]:
     All files in a folder of the archive's name are its own.
     """
     pattern, own = re.compile(PATTERNS[key], re.IGNORECASE), own_file(key)
-    own = own.parent if own.parent.name == key else own
+    own = own.parent if own.parent.name == key or own.parent == PACKED else own
     found = {path for path, text in FILES.items() if pattern.search(text)}
-    return {str(path.relative_to(ROOT)) for path in found if not path.is_relative_to(own)}
+    places = {PACKED if path.is_relative_to(PACKED) or path.is_relative_to(PACKED_BUILDERS) else path for path in found}
+    return {str(path.relative_to(ROOT)) for path in places if not path.is_relative_to(own)}
 
 
 @pytest.mark.parametrize("key", NAMED)

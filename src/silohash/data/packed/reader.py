@@ -130,7 +130,10 @@ class PackedSet:
         path = self.folder() / name
         if not path.exists():
             remedy = f"Restore it, or set SILOHASH_DATA to the folder that holds {self.name}."
-            raise MissingFile(f"{path} is missing, and {self.name} needs it. {remedy}")
+            built = (
+                "silohash data build makes most sets, but no features of networks (image = mobilenet, text = minilm)."
+            )
+            raise MissingFile(f"{path} is missing, and {self.name} needs it. {remedy} {built}")
         return path
 
     def table(self, name: str) -> list[Row]:
@@ -217,7 +220,7 @@ class PackedSet:
 
 
 def data_root() -> Path:
-    """Return the folder of packed data sets: ``SILOHASH_DATA``, or ``../shared/data`` beside the current folder.
+    """Return the folder of packed data sets: ``SILOHASH_DATA``, else ``../shared/data`` or ``data``.
 
     Raises:
         UserError: If there is none.
@@ -225,11 +228,11 @@ def data_root() -> Path:
     named = os.environ.get("SILOHASH_DATA")
     if named and not Path(named).is_dir():
         raise WrongKindOfPath(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
-    beside = (start.parent / "shared" / "data" for start in (Path.cwd(), Path(__file__).resolve().parents[4]))
-    found = Path(named) if named else next(filter(Path.is_dir, beside), None)
+    beside = [start.parent / "shared" / "data" for start in (Path.cwd(), Path(__file__).resolve().parents[4])]
+    found = Path(named) if named else next(filter(Path.is_dir, (*beside, Path("data"))), None)
     if found is None:
         raise MissingFile(
-            "The packed data sets were not found: there is no folder ../shared/data. "
+            "The packed data sets were not found: there is no folder ../shared/data or data. "
             "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
         )
     return found
@@ -270,10 +273,8 @@ def scene_regions(scenes: Sequence[Sequence[Mapping[str, Any]]]) -> Regions:
     boxes = np.zeros((len(scenes), most, 4), np.float32)
     for row, objects in enumerate(scenes):
         for place, thing in enumerate(objects):
-            of_kinds = [np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()]
-            features[row, place] = np.concatenate(of_kinds)
-            left, top, width, height = thing["bbox"]
-            boxes[row, place] = left, top, left + width, top + height
+            features[row, place] = np.hstack([np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()])
+            boxes[row, place] = np.add(thing["bbox"], [0, 0, *thing["bbox"][:2]])
     return Regions(features, relative_boxes(boxes, np.tile(np.array(SCENE), (len(scenes), 1))), np.arange(len(scenes)))
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from silohash.base.errors import DamagedFile, MissingContent, MissingFile, WrongChoice, WrongKindOfPath
 from silohash.data.catalogue import open_archive
+from silohash.data.packed import reader
 from silohash.data.packed.reader import MOBILENET_STEP, Labeling, PackedSet, data_root, read_regions
 from silohash.data.pictures.reading import read_array
 
@@ -180,6 +181,17 @@ def test_the_folder_of_data_sets_may_stand_beside_the_current_one(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert data_root() == tmp_path / "shared/data"
+
+
+def test_without_shared_sets_those_that_were_built_are_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SILOHASH_DATA", raising=False)
+    monkeypatch.setattr(reader, "__file__", str(tmp_path / "a/b/c/d/e/reader.py"))
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert data_root() == Path("data")
+    (tmp_path / "data").rmdir()
+    with pytest.raises(MissingFile, match="SILOHASH_DATA"):
+        data_root()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ Row: TypeAlias = dict[str, str]
 
 
 def build_icons(
-    out: Path, *, packages: Path | None, registry: str, cap: int, said: Callable[[str], None], tables: Path = TABLES
+    out: Path, *, source: Path | None, registry: str, cap: int, said: Callable[[str], None], tables: Path = TABLES
 ) -> dict[str, Any]:
     """Build the folder, and return the numbers of its items.
 
@@ -50,7 +50,7 @@ def build_icons(
 
     Args:
         out: The folder, which is replaced if an earlier call wrote it.
-        packages: Folder that holds the packages as ``npm pack`` names them; None to download them.
+        source: Folder that holds the packages as ``npm pack`` names them; None to download them.
         registry: Address of the npm registry; empty for the one that the user's npm is set up for.
         cap: Largest number of items per library; 0 for all.
         said: Gets a line per step.
@@ -63,8 +63,8 @@ def build_icons(
     check_own_folder(out, ATTRIBUTION)
     require("resvg_py", "Drawing icons")
     pins = read_json(tables / LOCK, list[Pin], remedy=REINSTALL, missing=REINSTALL)
-    if packages is None:
-        packages = cache_folder() / "packages"
+    packages = source or cache_folder() / "packages"
+    if source is None:
         fetch(pins, packages, registry, said)
     paths = verified(pins, packages)
     licenses = {pin: license_of(pin, path) for pin, path in paths.items()}

@@ -30,7 +30,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def built(packages: Path, name: str = "icons", cap: int = 0, registry: str = "") -> tuple[Path, list[str]]:
     out, lines = packages.parent / name, []
     source = None if registry else packages
-    build_icons(out, packages=source, registry=registry, cap=cap, said=lines.append, tables=packages.parent / "tables")
+    build_icons(out, source=source, registry=registry, cap=cap, said=lines.append, tables=packages.parent / "tables")
     return out, lines
 
 
@@ -96,7 +96,7 @@ def test_an_interrupted_build_leaves_nothing_and_continues(packages: Path) -> No
     with serving(packages, read_json(tables / LOCK, list[Pin])) as (registry, asked):
         with pytest.raises(KeyboardInterrupt):
             build_icons(
-                packages.parent / "icons", packages=None, registry=registry, cap=0, said=interrupted, tables=tables
+                packages.parent / "icons", source=None, registry=registry, cap=0, said=interrupted, tables=tables
             )
         assert {path.name for path in packages.parent.iterdir()} == {"cache", "packages", "tables"}
         asked.clear()
