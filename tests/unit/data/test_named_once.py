@@ -1,7 +1,7 @@
 """Each data set is named in its own file and in at most three other source files.
 
-The files of methods do not count. They cite the settings of their papers, which differ between data sets. The packed sets and
-their builders are one place.
+The files of methods do not count. They cite the settings of their papers, which differ between data sets. The packed sets
+and their builders are one place.
 """
 
 from __future__ import annotations
