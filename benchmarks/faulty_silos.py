@@ -95,7 +95,7 @@ def measured(data: str, shares: str) -> None:
     federated = {"name": "fedavg", "rounds": ROUNDS, "local_epochs": 4}
     base = base_of(data)
     resolved = load_resolved({**base, "federated": federated})
-    archive, (kind, options) = archive_of(resolved.config), SHARES[shares]
+    archive, (kind, options) = archive_of(resolved.config.data), SHARES[shares]
     inputs, _ = prepare_run(archive, partition(archive, kind, SILOS, 0, **options), resolved)
     for faulty, rule in [(0, "none"), *product((1, 3), RULES)]:
         ruled = {} if rule == "none" else {"robust": {"rule": rule}}

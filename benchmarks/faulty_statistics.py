@@ -117,7 +117,7 @@ def statistics_table(data: str, base: Mapping[str, Any], *, rounds: int, methods
     for method in methods or METHODS:
         federated = {"name": method.partition(",")[0], "rounds": rounds, "local_epochs": 4, **METHODS[method]}
         plain = load_resolved({**base, "federated": federated})
-        archive = archive_of(plain.config)
+        archive = archive_of(plain.config.data)
         inputs, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), plain)
         # FedProto sends no parameters to clip
         allowed = ("none", "median") if federated["name"] == "fedproto" else RULES

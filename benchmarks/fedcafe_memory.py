@@ -86,7 +86,7 @@ def main() -> None:
 def measured(name: str, resolved: ResolvedConfig) -> None:
     """Train once, and print a line per round."""
     config, method = resolved.config, Watched(resolved.federated.params)
-    archive, division = archive_of(config), config.partition
+    archive, division = archive_of(config.data), config.partition
     silos = partition(archive, division.kind, division.silos, config.seed, **division.parameters())
     inputs, _ = prepare_run(archive, silos, replace(resolved, federated=method))
     plain = FedCAFE(method.params.model_copy(update={"enhance": False}))

@@ -83,7 +83,7 @@ class Items:
 def read() -> tuple[Items, Items]:
     """Return the items of the splits train and query."""
     resolved = load_resolved(CONFIG)
-    archive = archive_of(resolved.config)
+    archive = archive_of(resolved.config.data)
     numbers, rows = picture_numbers(archive), archive.split("train")
     parts: list[dict[str, Tensor]] = [{}, {}]
     for modality, unfitted in unfitted_featurizers(archive, resolved).items():

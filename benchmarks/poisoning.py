@@ -149,7 +149,7 @@ class Task:
     def of(cls, seed: int, settings: Sequence[str]) -> Task:
         """Prepare a run of the recipe."""
         resolved = load_resolved(RECIPE, [f"seed={seed}", *settings])
-        archive, config = archive_of(resolved.config), resolved.config
+        archive, config = archive_of(resolved.config.data), resolved.config
         parts = partition(archive, config.partition.kind, config.partition.silos, seed, **config.partition.parameters())
         inputs, featurizers = prepare_run(archive, parts, resolved)
         rows = np.concatenate([silo.train for silo in training_silos(archive, parts, resolved)])

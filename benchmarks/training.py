@@ -83,7 +83,7 @@ def report(claim: str, ratio: float, goal: str, *, met: bool) -> None:
 def coco18_or_drawn(config: RunConfig) -> Archive:
     """Return coco18, or random numbers of its shape."""
     try:
-        return archive_of(config)
+        return archive_of(config.data)
     except UserError as error:
         print(f"{error} Using random numbers of the shape of coco18.", file=sys.stderr)
     generator = np.random.default_rng(0)

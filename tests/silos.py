@@ -7,9 +7,9 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,9 +27,9 @@ from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, ItemRequest, Refusal, Request, SearchRequest, StatusRequest
 from silohash.search.silos import RunSearch
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, decode_answer, respond, with_time_left
-from silohash.service.nats_bus import completed
 
 MODEL = "3f2a"
+T = TypeVar("T")
 
 
 def ask(
@@ -89,6 +89,18 @@ def decode_code(content: bytes, request: CodeRequest, silo: str) -> Any:
 def decode_status(content: bytes, silo: str) -> Any:
     """Returns the summary of a silo, see `decoded`."""
     return decoded(content, StatusRequest(), silo)
+
+
+async def completed(futures: Collection[asyncio.Future[T]], seconds: float) -> AsyncIterator[asyncio.Future[T]]:
+    """Yield futures in the order in which they are done, until a deadline."""
+    end, waiting = time.monotonic() + seconds, {*futures}
+    while waiting:
+        left = max(0.0, end - time.monotonic())
+        done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return
+        for future in done:
+            yield future
 
 
 class BytesInThreads:

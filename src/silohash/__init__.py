@@ -4,8 +4,6 @@ The names below are the public Python API. They are imported when they are first
 neither torch nor numba.
 """
 
-from __future__ import annotations
-
 from os import environ as _environ
 
 for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):

@@ -1,7 +1,5 @@
 """What a run is made of: archives, their partitions over silos, and methods."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What a run keeps about items besides its indexes: example searches, which are deleted, and what must be erased by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

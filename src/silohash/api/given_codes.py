@@ -16,8 +16,6 @@ Numbers can have any type, so 0.0 and 1.0 are bits. Queries and database have th
 first form and a set one in the third.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias

@@ -16,8 +16,6 @@ Ids, by which a query's own items leave its ranking, are one text or whole numbe
 name the same thing.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ An analysis is named, because codes and indexes of one are useless with another:
 and, by the rules of the languages that it names, their stop words and inflected forms.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import unicodedata

@@ -3,8 +3,6 @@
 None of these libraries but NumPy is imported: an object of a library exists only if the user has imported the library.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator, KeysView, Sequence, ValuesView

@@ -1,7 +1,5 @@
 """Another value in place of an error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

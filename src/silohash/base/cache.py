@@ -1,7 +1,5 @@
 """The folder of files that can be computed again. SECURITY.md lists what it holds, and who may read it."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The processor cores that this process may use."""
 
-from __future__ import annotations
-
 import os
 
 

@@ -3,8 +3,6 @@
 Texts of errors may change; the keys stay. They are printed by the command line and stand in the answers of the HTTP API.
 """
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar, Self
 

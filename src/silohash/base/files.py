@@ -5,8 +5,6 @@
 form (`silohash.base.forms`).
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

@@ -4,8 +4,6 @@ Every reader of a file does its work within `reading`. A file of JSON is compare
 understands, such as a dataclass, a model or ``list[str]``.
 """
 
-from __future__ import annotations
-
 import csv
 import struct
 import tokenize

@@ -1,7 +1,5 @@
 """The memory of this process: its peak, which Linux measures, and what it returns to the system."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from contextlib import suppress

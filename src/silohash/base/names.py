@@ -6,8 +6,6 @@ which they are compared. Names that only look similar, such as "Sea" and "sea", 
 (`near_duplicates`).
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import unicodedata

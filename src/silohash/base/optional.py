@@ -1,7 +1,5 @@
 """Packages that only some commands need, and the sentence that says how to install a missing one."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 from collections.abc import Iterator, Mapping

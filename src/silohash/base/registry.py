@@ -4,8 +4,6 @@ A family's ``__init__.py`` holds a literal table ``name -> "module:Class"``. Oth
 in the family's group (``silohash.local``, ``silohash.federated``). They cannot replace a built-in member.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib

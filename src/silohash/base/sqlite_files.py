@@ -1,7 +1,5 @@
 """Open SQLite files, tell when they have changed, and explain what can go wrong with them."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The digests are of contents, so a copied or moved folder has the same digests al
 whose size or time has changed is read again, and only that file.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

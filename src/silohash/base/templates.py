@@ -1,7 +1,5 @@
 """Jinja environments for the HTML that silohash writes: everything is escaped, and invisible characters are shown."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import jinja2

@@ -5,8 +5,6 @@ direction or characters without width, which change how a terminal, a page or a 
 Everything that silohash prints or writes for people passes through this module. JSON documents remain exact.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

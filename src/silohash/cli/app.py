@@ -1,7 +1,5 @@
 """The command line: all commands, and the message and exit code of every error."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The help pages: the commands in groups, and every argument under the name that its usage line gives it."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

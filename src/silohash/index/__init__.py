@@ -5,8 +5,6 @@ number of items and of threads to prepare for, and implements `silohash.index.ba
 codes, for silos that outgrow one machine. It is a subclass of `silohash.index.server.ServerIndex`.
 """
 
-from __future__ import annotations
-
 from silohash.base.registry import Registry
 
 IN_MEMORY = Registry(

@@ -33,7 +33,7 @@ Distances: TypeAlias = npt.NDArray[np.int32]
 Answer: TypeAlias = tuple[Keys, Distances, int]
 """Keys and distances of the items that answer a query, in order, and the number of ties left out."""
 
-Allowed: TypeAlias = "Keys | npt.NDArray[np.bool_]"
+Allowed: TypeAlias = Keys | npt.NDArray[np.bool_]
 """A filter: the keys that a search may return, or a boolean mask over ``index.keys``."""
 
 

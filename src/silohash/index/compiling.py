@@ -1,7 +1,5 @@
 """The cache of compiled loops, which is moved to a temporary folder if numba cannot write its usual folders."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile

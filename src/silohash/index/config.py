@@ -10,8 +10,6 @@ The URL of a server can contain a password. It is read from an environment varia
 written to another file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@ another index. The file ``collections.json`` in the index folder lists every cop
 record names any more can be removed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable

@@ -9,8 +9,6 @@ outputs whose signs are the codes are stored in the same way, of all items or of
 with their table.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

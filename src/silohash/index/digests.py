@@ -4,8 +4,6 @@ A digest does not depend on the query. An index file therefore stores the digest
 a search does not have to read and hash the ids of items that tie.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from typing import TypeAlias

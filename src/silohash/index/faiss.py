@@ -6,8 +6,6 @@ search first requests the distance of the k-th item and then all items within th
 fast path for shorter codes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import faiss

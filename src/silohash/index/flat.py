@@ -18,7 +18,7 @@ from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_by
 QUERIES_AT_ONCE = 64
 GROWTH = 1.1
 SWEEP_SHARE = 0.25
-GATHER_SHARE = 0.05
+GATHER_SHARE = 0.02
 """If a filter passes a smaller share than this, the codes that pass are copied and scanned alone."""
 
 Slots = npt.NDArray[np.int64]
@@ -194,6 +194,10 @@ class FlatIndex:
         blocks, slot_keys = self._blocks[: _blocks_of(self._used)], self._slot_keys[: self._used]
         if allowed is None:
             return blocks, slot_keys, self._alive
+        given = np.asarray(allowed)
+        is_mask = given.dtype == np.bool_ and self._alive is None and given.shape == slot_keys.shape
+        if is_mask and np.count_nonzero(given) >= GATHER_SHARE * self._used:
+            return blocks, slot_keys, np.ascontiguousarray(given).view(np.uint8)
         chosen = base.allowed_keys(allowed, self.keys)
         slots, _ = base.positions(slot_keys, chosen)
         if len(slots) < GATHER_SHARE * self._used:

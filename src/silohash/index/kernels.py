@@ -10,8 +10,6 @@ examined. Items nearer than the cut are stored, and items at the cut are only co
 order, so among equal distances the item stored first wins.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

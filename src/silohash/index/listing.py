@@ -3,8 +3,6 @@
 Without this list, an index that was deleted or not copied would make a silo disappear from all answers without a word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +17,7 @@ LISTING = "silos.json"
 FORMAT_VERSION = 1
 INDEX_AGAIN = "Remove it, and index the run again."
 
-Listing: TypeAlias = "dict[str, tuple[Modality, ...] | None]"
+Listing: TypeAlias = dict[str, tuple[Modality, ...] | None]
 """Maps the name of a silo to the modalities that were indexed, or to None if the silo is not indexed yet."""
 
 

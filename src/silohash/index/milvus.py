@@ -6,8 +6,6 @@ halved until an answer is complete. Without an approximate index, the results eq
 with zeros to whole bytes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any, ClassVar

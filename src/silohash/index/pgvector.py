@@ -8,8 +8,6 @@ A thread that waits for the server is freed after a time limit. The server ends 
 (``statement_timeout``). If it does not even do that, because it hangs or its machine is off, the connection is closed here.
 """
 
-from __future__ import annotations
-
 import math
 import socket
 import threading

@@ -3,8 +3,6 @@
 The URL of a server can contain a password. It is never logged, or shown in a message.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from abc import abstractmethod

@@ -8,8 +8,6 @@ A key is never given to another item. The words of a removed item therefore rema
 does, and callers ignore keys of items that do not exist. Compacting writes the table again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ A model encodes the items when a code is first needed. A task searches for codes
 for one code of both modalities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias

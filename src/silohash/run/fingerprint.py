@@ -5,8 +5,6 @@ checksum per item and column. The digests decide whether the archive has changed
 have changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

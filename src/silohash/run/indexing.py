@@ -1,7 +1,5 @@
 """Build the index of each silo's items, with the codes of the model that the silo deploys."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping

@@ -8,8 +8,6 @@ Summaries do not show that searches are answered, because the index server of a 
 neither count as missed nor as answered. Until the silo answers something else, the pauses before its probes keep growing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

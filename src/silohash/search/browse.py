@@ -3,8 +3,6 @@
 An item that is in two indexes, such as those of pictures and of texts, is one item. Both hold the same payload of it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 

@@ -31,7 +31,7 @@ from silohash.base.cores import available_cores
 from silohash.base.errors import NotFound, UserError
 from silohash.base.types import modalities_of
 from silohash.index.server import time_limit
-from silohash.search.hits import Hits, Query, changed
+from silohash.search.hits import Hits, Query
 from silohash.search.node import SiloNode
 from silohash.search.order import COSINE_STEPS
 from silohash.search.reasons import Reason
@@ -227,10 +227,10 @@ def _flaw_of_columns(query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_distances(query: Query, hits: Hits) -> str:
-    told, hits = hits, changed(hits, cosines=None)  # a silo orders its items by distance
+    told, hits = hits, hits.by_distance
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
-    ascending = sorted(hits.known_distances)
-    if hits.scores is None and sorted(steps := hits.steps) != steps:
+    steps, ascending = hits.steps if hits.tiers else hits.known_distances, sorted(hits.known_distances)
+    if hits.scores is None and sorted(steps) != steps:
         return "It answered with distances that are not in ascending order."
     if ascending and ascending[-1] > reach_bits:
         return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."

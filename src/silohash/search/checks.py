@@ -13,11 +13,9 @@ Items can be replaced. A silo therefore states an edition with its hits, which c
 or removed. Hits of different editions are not compared, and each new edition is counted.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from silohash.base.types import MODALITIES, Modality, modalities_of
@@ -64,7 +62,7 @@ class Distances:
     def __init__(self, observe: Observer = lambda silo, finding: None) -> None:
         """Begin without any statement. ``observe`` gets each new edition."""
         self._observe = observe
-        self._editions: dict[str, OrderedDict[tuple[str, str], _Books]] = {}
+        self._editions = defaultdict[str, OrderedDict[tuple[str, str], _Books]](OrderedDict)
 
     def contradiction(self, silo: str, query: Query, hits: Hits) -> str:
         """Return how the hits of a silo contradict former ones; empty if they do not, and they are then remembered.
@@ -73,15 +71,22 @@ class Distances:
         """
         if "ranks" in (hits.alterations or ()):
             return ""
-        pages = _pages(query, hits)
         books = self._books(silo, (query.model_digest, hits.edition))
-        for side, page in pages.items():
-            if (name := _contradicted(books[side], page, query.bits)) is not None:
-                return f'The distances that it stated of "{name}" to two queries contradict each other.'
-        for side, page in pages.items():
-            book = first, last = books[side]
-            for name, stated in page.items():
-                first.setdefault(name, stated)
+        code, step, bits = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits, query.bits
+        wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
+        pages = {modality: dict[str, _Stated]() for modality in MODALITIES}
+        for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False):
+            if distance is None or len(name) > LONGEST_ID:
+                continue
+            stated = code, distance // step * step, step - 1
+            for modality in found or wanted:
+                pages[modality][name] = stated
+                for known in books[modality]:
+                    if name in known and known[name] != stated and not are_possible(known[name], stated, bits):
+                        return f'The distances that it stated of "{name}" to two queries contradict each other.'
+        for book, page in zip(books.values(), pages.values(), strict=True):
+            first, last = book
+            first.update({name: stated for name, stated in page.items() if name not in first})
             last.update(page)
             if len(last) >= MOST_REMEMBERED:
                 book[:] = [last, {}]
@@ -89,7 +94,7 @@ class Distances:
 
     def _books(self, silo: str, edition: tuple[str, str]) -> _Books:
         """Return what is remembered of an edition."""
-        editions = self._editions.setdefault(silo, OrderedDict())
+        editions = self._editions[silo]
         if edition not in editions:
             self._observe(silo, "new_edition")
             editions[edition] = {modality: [{}, {}] for modality in MODALITIES}
@@ -97,30 +102,6 @@ class Distances:
                 editions.popitem(last=False)
         editions.move_to_end(edition)
         return editions[edition]
-
-
-def _pages(query: Query, hits: Hits) -> dict[Modality, dict[str, _Stated]]:
-    """Return what hits state of the codes of each modality, by the ids of the items."""
-    code, step = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits
-    wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
-    pages: defaultdict[Modality, dict[str, _Stated]] = defaultdict(dict)
-    for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False):
-        if distance is not None and len(name) <= LONGEST_ID:
-            for modality in found or wanted:
-                pages[modality][name] = code, distance // step * step, step - 1
-    return pages
-
-
-def _contradicted(book: Sequence[Mapping[str, _Stated]], page: Mapping[str, _Stated], bits: int) -> str | None:
-    """Return an item of a page that contradicts what is remembered, or None."""
-    first, last = book
-    for name, stated in page.items():
-        former, known = first.get(name), last.get(name)
-        if known is not None and known != stated and not are_possible(known, stated, bits):
-            return name
-        if former is not None and former is not known and former != stated and not are_possible(former, stated, bits):
-            return name
-    return None
 
 
 def are_possible(first: _Stated, second: _Stated, bits: int) -> bool:

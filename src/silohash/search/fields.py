@@ -4,8 +4,6 @@ A message is declared once, by the class of the value that it carries. The annot
 like in the message. `silohash.search.wire` derives the form of the message from them.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

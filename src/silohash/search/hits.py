@@ -85,7 +85,7 @@ class SearchOptions:
         """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
-        options.check_options(self.values())
+        options.check_options(self.__dict__)
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
@@ -190,14 +190,6 @@ class Query(SearchOptions):
     def most_hits(self) -> int:
         """The largest number of hits in the answer of a silo."""
         return max(self.reach, self.window)
-
-    def with_key(self, tie_key: bytes) -> Query:
-        """Return the query with another ``tie_key``."""
-        return changed(self, tie_key=tie_key)
-
-    def without_magnitudes(self) -> Query:
-        """Return the query without its magnitudes."""
-        return changed(self, magnitudes=None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -329,6 +321,11 @@ class Hits:
         return self.known_distances if self.has_distances else range(1, len(self) + 1)
 
     @property
+    def by_distance(self) -> Hits:
+        """The same result without cosines, as a silo orders it."""
+        return self if self.cosines is None else changed(self, cosines=None)
+
+    @property
     def known_distances(self) -> list[int]:
         """The distances in bits of the hits that have one."""
         return [distance for distance in self.distances if distance is not None]
@@ -351,7 +348,7 @@ class Hits:
     @property
     def matched_words(self) -> tuple[tuple[str, ...], ...]:
         """The words of the query that each item has, as they were typed."""
-        return tuple(matched_words(self.text, words) if words else () for words in self.held_words)
+        return tuple(matched_words(self.text, words) for words in self.held_words)
 
     @property
     def steps(self) -> list[tuple[int, float]]:
@@ -462,7 +459,7 @@ class Hits:
             rank=None if self.ranks is None else self.ranks[position], found_by=self.found[position],
             probability=None if self.probabilities is None else self.probabilities[position],
             strength=None if self.strengths is None else self.strengths[position],
-            matched=self.matched_words[position],
+            matched=matched_words(self.text, self.held_words[position]),
         )  # fmt: skip
 
 

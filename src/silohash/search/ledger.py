@@ -8,8 +8,6 @@ The ledger is a SQLite file, which a restart of the silo leaves as it is, and wh
 so are the counts, and the noise is drawn again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from silohash.base.errors import UserError
 from silohash.base.types import Modality, Rows
-from silohash.index.base import Distances, Index, Keys, distinct, positions
+from silohash.index.base import Allowed, Distances, Index, Keys, distinct, positions
 from silohash.index.codes import Magnitudes, Words, from_bytes
 from silohash.index.copies import Backend, load_index
 from silohash.index.database import ENTRY_ROWS
@@ -72,6 +72,20 @@ class ItemSet:
         mask[rows] = True
         return cls(rows[:0], np.packbits(mask, bitorder="little"))
 
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.rows) if self.bits is None else int(np.bitwise_count(self.bits.view(np.uint64)).sum())
+
+    def every(self) -> Rows:
+        """Return the positions of all items, in ascending order."""
+        if self.bits is None:
+            return self.rows
+        # Most groups of 64 items are empty once the bits of several words are combined.
+        groups = self.bits.view(np.uint64)
+        places = np.flatnonzero(groups)
+        found = np.flatnonzero(np.unpackbits(groups[places].view(np.uint8), bitorder="little").view(bool))
+        return np.asarray((places[found >> 6] << 6) + (found & 63))
+
     def holds(self, rows: Rows) -> Mask:
         """Return which items at positions ``(n,)`` are among these."""
         if self.bits is None:
@@ -79,21 +93,17 @@ class ItemSet:
         return np.asarray(self.bits[rows >> 3] >> (rows & 7).astype(np.uint8) & 1, bool)
 
 
-def in_all(sets: Sequence[ItemSet]) -> Rows:
-    """Return the positions of the items that are in each of some sets, in ascending order; of no sets none."""
+def in_all(sets: Sequence[ItemSet]) -> ItemSet:
+    """Return the items that are in each of some sets of one index; of no sets none."""
     few = sorted((each for each in sets if each.bits is None), key=lambda each: len(each.rows))
     many = [each.bits for each in sets if each.bits is not None]
-    if few or not many:
-        rows = few[0].rows if few else np.empty(0, np.int64)
-    else:
-        # Most groups of 64 items are empty once the bits of several words are combined.
-        groups = reduce(np.bitwise_and, many).view(np.uint64)
-        places = np.flatnonzero(groups)
-        found = np.flatnonzero(np.unpackbits(groups[places].view(np.uint8), bitorder="little").view(bool))
-        return np.asarray((places[found >> 6] << 6) + (found & 63))
+    rows = few[0].rows if few else np.empty(0, np.int64)
+    if many and not few:
+        found = ItemSet(rows, bits := reduce(np.bitwise_and, many))
+        return found if len(found) * FEW >= 8 * len(bits) else ItemSet(found.every())
     for other in sets:
         rows = rows if other is few[0] else rows[other.holds(rows)]
-    return rows
+    return ItemSet(rows)
 
 
 class LoadedIndex:
@@ -190,17 +200,17 @@ class LoadedIndex:
         self._stamp = stamp
         return False
 
-    def nearest(self, words: Words, k: int, among: Keys | None = None) -> tuple[Keys, Distances]:
+    def nearest(self, words: Words, k: int, among: Allowed | None = None) -> tuple[Keys, Distances]:
         """Return the k codes nearest to a code ``(W,)``, and all further codes at the distance of the last of them.
 
-        With ``among``, only items with these keys are searched.
+        With ``among``, only these items are searched (`chosen`).
 
         Returns:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
         """
         return self.index.search_with_ties(words[None], k, allowed=among)
 
-    def within(self, words: Words, radius_bits: int, among: Keys | None = None) -> tuple[Keys, Distances]:
+    def within(self, words: Words, radius_bits: int, among: Allowed | None = None) -> tuple[Keys, Distances]:
         """Return all codes within a distance of a code ``(W,)``. The filter and the result are as in `nearest`."""
         [found] = self.index.search_radius(words[None], radius_bits, allowed=among)
         return found.keys[0], found.distances[0]
@@ -289,13 +299,27 @@ class LoadedIndex:
             found[rows] = False
         return found
 
-    def allowed(self, passing: Mask, among: Keys | None = None) -> Keys:
-        """Return the keys of the items that pass, in ascending order, of all or among some keys."""
-        return self._keys[passing] if among is None else among[passing[self.rows_of(among)]]
+    def allowed(self, passing: Mask) -> Keys:
+        """Return the keys of the items that pass, in ascending order."""
+        return self._keys[passing]
 
-    def keys_of(self, rows: Rows) -> Keys:
-        """Return the keys of the items at some positions."""
-        return self._keys[rows]
+    def chosen(self, items: ItemSet | None, passing: Mask | None = None) -> Allowed | None:
+        """Return those of some items that pass, as an index takes them; None for all items.
+
+        An index in memory takes a mask as it is, and reading the positions of many items would take longer than a scan.
+        """
+        if items is None:
+            return passing if passing is None or self._codes is not None else self._keys[passing]
+        if items.bits is None or self._codes is None:
+            rows = items.every()
+            return self._keys[rows if passing is None else rows[passing[rows]]]
+        mask = np.unpackbits(items.bits, count=len(self._keys), bitorder="little").view(bool)
+        return mask if passing is None else mask & passing
+
+    def among(self, items: ItemSet, keys: Keys) -> ItemSet:
+        """Return those of some items whose keys are among others, which ascend."""
+        rows = items.every()
+        return ItemSet.of(rows[positions(keys, self._keys[rows])[1]], len(self._keys))
 
     def live(self, keys: Keys) -> Keys:
         """Return those keys whose items exist, each once and in ascending order."""

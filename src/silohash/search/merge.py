@@ -26,8 +26,6 @@ single distance per answer, such as that of the silo's last item, would be bette
 exact distance of an item, and with any k it moves by one bit when one bit of the query does.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -66,7 +64,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         UserError: If results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
-    cosines, parts = _joined_cosines(parts), [changed(part, cosines=None) for part in parts]
+    cosines, parts = _joined_cosines(parts), [part.by_distance for part in parts]
     by_rank, scored = by_rank or _needs_ranks(parts, digests), parts
     if by_rank:
         pools = _pools(parts)
@@ -74,7 +72,7 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     joined = _joined(parts, digests, by_rank=by_rank)
     order = _order(joined, key, k)
     # The cosines of silos' answers order nothing until all answers are merged (`by_cosine`).
-    told = changed(joined, cosines=cosines)
+    told = joined if cosines is None else changed(joined, cosines=cosines)
     if joined.scores is not None:
         return told.taken(order[:k], left_out={})
     if by_rank:
@@ -258,7 +256,7 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
     # It depends on the codes of a question alone.
     codes = list({id(query.words): query.words for query in queries.values()}.values())
     key = question_key(secret, codes if len(codes) == 1 else [queries[silo].words for silo in sorted(queries)])
-    keyed = {id(query): query.with_key(key) for query in queries.values()}
+    keyed = {id(query): changed(query, tie_key=key) for query in queries.values()}
     requests = {silo: keyed[id(query)] for silo, query in queries.items()}
     return await _gathered(bus, requests, partial(_merged, queries=queries, key=key), deadline_seconds)
 
@@ -329,7 +327,7 @@ def _merged(replies: Replies[Answer], queries: Mapping[str, Query], key: bytes) 
     by_outputs = first.window and not by_rank and _joined_cosines(parts) is not None
     # The page is cut after the merge, because the first hits of all silos may be of one silo.
     merged = merge(parts, k=first.most_hits if by_outputs else first.reach, key=key, by_rank=by_rank)
-    merged = by_cosine(merged, first.window, first.reach) if by_outputs else changed(merged, cosines=None)
+    merged = by_cosine(merged, first.window, first.reach) if by_outputs else merged.by_distance
     searched = sum(part.searched for part in parts)
     merged = changed(merged, order_values=None, searched=searched, facets=_most_frequent(merged, first))
     return merged.page(first.offset) if first.offset else merged

@@ -7,9 +7,9 @@ resolved and counted. Let x be one of the k nearest items, and m the modality of
 found there, the codes of k other items would precede it by a smaller distance. The distances of these items are no larger
 than those of their codes, so k items would precede x. The codes that the scans find therefore suffice.
 
-Items with the query as their id or caption, and those with all of its words, come first (`order`). They are found by scans
-among them alone, each up to its tier, for the same reason. All indexes of a silo hold the same words of an item. Words match
-in fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
+Items with the query as their id or caption, and those with all of its words, come first (`order`). Each group is found by a
+scan among its items alone, which finds enough for the same reason. All indexes of a silo hold the same words of an item.
+Words match in fields that the silo's policy releases and in items that it approves, and nowhere else (`matches_in`).
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
 stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from silohash.base.analysis import Analysis, analyze, stop_words, term_of, words_of
 from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
-from silohash.index.base import Distances, Keys, distinct, positions
+from silohash.index.base import Allowed, Distances, Keys, positions
 from silohash.index.digests import Digests
 from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask
@@ -68,8 +68,8 @@ class Matches:
 
     Attributes:
         loaded: The index.
-        whole: Keys of the items with the query as their id or whole caption, in ascending order.
-        all_words: Keys of these and of the items with all words, in ascending order.
+        whole: The items with the query as their id or whole caption.
+        all_words: The items with all words.
         by_word: For each word, as ``2 ** place`` of its place in the query, the items with it.
         approved: Keys of the items that may be released, in ascending order; None for all.
         hidden_within: For a silo whose policy limits what answers tell of codes, the largest distance of an item that words
@@ -78,8 +78,8 @@ class Matches:
     """
 
     loaded: LoadedIndex
-    whole: Keys
-    all_words: Keys
+    whole: ItemSet
+    all_words: ItemSet
     by_word: Mapping[int, ItemSet]
     approved: Keys | None = None
     hidden_within: int | None = None
@@ -90,9 +90,9 @@ class Matches:
         Only these items are looked up: a frequent word is in most items, and a search needs few of them.
         """
         tiers, matched = np.full(len(keys), BY_CODE, np.int64), np.zeros(len(keys), np.int64)
-        tiers[positions(self.all_words, keys)[1]] = ALL_WORDS
-        tiers[positions(self.whole, keys)[1]] = EXACT
         rows = self.loaded.rows_of(keys)
+        tiers[self.all_words.holds(rows)] = ALL_WORDS
+        tiers[self.whole.holds(rows)] = EXACT
         for bit, having in self.by_word.items():
             matched[having.holds(rows)] |= bit
         if self.approved is not None:
@@ -136,20 +136,18 @@ def matches_of(loaded: LoadedIndex, text: str, fields: Collection[str], approved
     analysis, store = loaded.store.manifest.analysis, loaded.store
     text = parsed_text(text)[0]
     by_word = {bit: loaded.with_word(term, fields) for term, bit in _bits(text, analysis).items()}
-    whole = loaded.live(store.keys_of_text(text.strip(), analyze(text, analysis) if "caption" in fields else ()))
-    all_words = loaded.keys_of(in_all([*by_word.values()]))
+    keys = loaded.live(store.keys_of_text(text.strip(), analyze(text, analysis) if "caption" in fields else ()))
+    whole, all_words = ItemSet(loaded.rows_of(keys)), in_all([*by_word.values()])
     known = None if approved is None else loaded.approved(approved)
     if known is not None:
-        whole, all_words = (keys[positions(known, keys)[1]] for keys in (whole, all_words))
-    return Matches(
-        loaded, whole, distinct(np.concatenate([whole, all_words])) if len(whole) else all_words, by_word, known
-    )
+        whole, all_words = loaded.among(whole, known), loaded.among(all_words, known)
+    return Matches(loaded, whole, all_words, by_word, known)
 
 
 def rows_excluded(loaded: LoadedIndex, text: str, fields: Collection[str]) -> list[Rows]:
     """Return for each excluded word of a text the positions of the items that have all of its terms, in ascending order."""
     terms = filter(None, (analyze(word, loaded.store.manifest.analysis) for word in parsed_text(text)[1]))
-    return [in_all([loaded.with_word(term, fields) for term in each]) for each in terms]
+    return [in_all([loaded.with_word(term, fields) for term in each]).every() for each in terms]
 
 
 def _bits(text: str, analysis: Analysis) -> dict[str, int]:
@@ -311,12 +309,11 @@ def _near(
     radius_bits: int | None,
     step_bits: int,
     passing: PassingIn,
-    among: Mapping[Modality, Keys],
+    among: Mapping[Modality, ItemSet],
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
-    chosen = {name: among.get(name) for name in indexes}
-    if passing is not None:
-        chosen |= {name: loaded.allowed(passing[name], chosen[name]) for name, loaded in indexes.items()}
+    passed = passing or {}
+    chosen = {name: loaded.chosen(among.get(name), passed.get(name)) for name, loaded in indexes.items()}
     near = {name: loaded.nearest(query.words, k, chosen[name]) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
@@ -331,12 +328,12 @@ def _near(
 
 
 def _hidden(
-    indexes: Indexes, query: Query, matches: MatchesOf, among: Mapping[Modality, Keys]
+    indexes: Indexes, query: Query, matches: MatchesOf, among: Mapping[Modality, ItemSet]
 ) -> dict[Modality, tuple[Keys, Distances]]:
     """Return the keys and distances of all items in a tier, whatever their distance, if it is to be hidden."""
     limits = {name: match.hidden_within for name, match in (matches or {}).items()}
     return {
-        name: loaded.within(query.words, limit, among[name])
+        name: loaded.within(query.words, limit, loaded.chosen(among[name]))
         for name, loaded in indexes.items()
         if (limit := limits[name]) is not None
     }
@@ -349,7 +346,7 @@ def _united(keys: Keys, distances: Distances, others: Keys, further: Distances) 
 
 
 def _rounded(
-    loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int, among: Keys | None
+    loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int, among: Allowed | None
 ) -> tuple[Keys, Distances]:
     """Return the keys of all codes of a modality within a limit, and their distances rounded to the middle of a step.
 

@@ -23,7 +23,7 @@ from silohash.index.store import Store
 from silohash.search import browse, nearest
 from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask, columns_in, labeled
-from silohash.search.hits import Hits, Query, SearchOptions, silent
+from silohash.search.hits import Hits, Query, SearchOptions, changed, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import Indexes, LoadedIndex
 from silohash.search.policy import (
@@ -353,7 +353,7 @@ class SiloNode:
         """Search, and leave out what the policy hides if it releases ranks only."""
         if not self.policy.rank_only or self._ledger is None:
             return self._search(indexes, query, reasons)
-        hits = self._search(indexes, query.with_key(self._ledger.key_of(query)), reasons)
+        hits = self._search(indexes, changed(query, tie_key=self._ledger.key_of(query)), reasons)
         return replace(hits, distances=(None,) * len(hits), found_by=(), left_out={})
 
     def _search(self, indexes: Indexes, query: Query, reasons: Sequence[str]) -> Hits:
@@ -433,7 +433,7 @@ class SiloNode:
     def _without_ignored(self, query: Query) -> Query:
         """Return a query without magnitudes that must not order items."""
         ignored = query.magnitudes is not None and not (self._outputs and query.source in MEASURED)
-        return query.without_magnitudes() if ignored else query
+        return changed(query, magnitudes=None) if ignored else query
 
     def _edition(self, indexes: Indexes) -> str:
         """Return a value that tells whether codes were replaced or removed, but not how many."""

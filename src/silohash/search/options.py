@@ -1,7 +1,5 @@
 """The types of the options of a search, with what the command line and the API say of them, and their checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias
 

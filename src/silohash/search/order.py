@@ -12,10 +12,9 @@ not depend on the query, so an index stores it (`index.digests`). A vectorized m
 microseconds for ten thousand items. The key depends on the query, so no item wins every tie.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from heapq import heappush, heappushpop
 
 import numpy as np
@@ -47,6 +46,9 @@ COSINE_STEPS = 1 << 15
 
 WINDOW, MOST_WINDOW = 100, 1000
 """Least and largest number of nearest items that are ordered by outputs."""
+
+FEW_PLACES = 200
+"""Number of items up to which ordering all takes less time than finding the first ones."""
 
 _SHIFT = np.uint64(32)
 _FACTORS = (np.uint64(0xBEA225F9EB34556D), np.uint64(0x9E3779B97F4A7C15))
@@ -86,8 +88,8 @@ def packed_places(
         >>> np.argsort(places).tolist()
         [2, 1, 0]
     """
-    missing = MOST_WORDS - np.bitwise_count(np.asarray(words, np.int64)).astype(np.int64)
-    steps = (np.asarray(tiers, np.int64) << DISTANCE_BITS) | distances.astype(np.int64)
+    missing = MOST_WORDS - np.bitwise_count(np.asarray(words, np.int64))
+    steps = (np.asarray(tiers, np.int64) << DISTANCE_BITS) | distances
     return np.asarray((((steps << WORD_BITS) | missing) << VALUE_BITS) | np.asarray(values, np.int64))
 
 
@@ -101,6 +103,7 @@ def tier_of(place: int) -> int:
     return BY_CODE + place // TIER_SIZE
 
 
+@lru_cache(maxsize=256)  # the hits of a search have a few groups of words
 def matched_words(text: str, words: int) -> tuple[str, ...]:
     """Return the words of a query that an item has, given as a sum of ``2 ** place`` over their places in the query.
 
@@ -198,7 +201,7 @@ def first_places(places: npt.NDArray[np.int64], digests: Digests, key: bytes, k:
         k: Number of items.
     """
     rows = np.arange(len(places))
-    if k < len(places):
+    if max(k, FEW_PLACES) < len(places):
         rows = np.flatnonzero(places <= np.partition(places, k - 1)[k - 1])
     return np.asarray(rows[np.lexsort((keyed_order(digests[rows], key), places[rows]))[:k]])
 

@@ -1,7 +1,5 @@
 """The reasons for which silos are missing from an answer."""
 
-from __future__ import annotations
-
 from typing import Literal, Self, TypeAlias
 
 MissingKind: TypeAlias = Literal[

@@ -1,19 +1,13 @@
 """Words of a query that no training text held, and the words that are offered in their place."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from silohash.base.errors import UnknownWords
-from silohash.features.base import Featurizer
+from silohash.features.base import Featurizer, Value
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
-
-if TYPE_CHECKING:
-    from silohash.features.base import Value
 
 MOST_SIMILAR = 3
 """Number of similar words that are offered in place of a word that the model does not know."""

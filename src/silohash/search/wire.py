@@ -7,8 +7,6 @@ add some.
 Each message is declared by the class of its value (`silohash.search.fields`).
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -171,10 +169,11 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         # Read and checked in one pass, because a strict check of Python values does not take lists for tuples.
         document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
         cls = kinds[document["kind"]]
-        if missing := _form_of(cls).required - document.keys():
+        form = _form_of(cls)
+        if missing := form.required - document.keys():
             raise WrongForm(f"{document['kind']}.{min(missing)}: field required")
-        sent = [(attribute, how) for attribute, how in _form_of(cls).sent.items() if how.name in document]
-        value = cls(**{attribute: how.decode(document[how.name], document) for attribute, how in sent})
+        sent = form.sent.items()
+        value = cls(**{name: how.decode(document[how.name], document) for name, how in sent if how.name in document})
     except ValidationError as error:
         # A later version may have another form, so its number is looked for first.
         versions = TypeAdapter(_AnyVersion)

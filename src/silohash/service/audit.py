@@ -8,8 +8,6 @@ The digests do not reveal that lines at the end of the log were removed. To dete
 digest that `verify_log` returns in another place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Check a silo or a hub: its certificates, the way to the NATS server, and the versions of the silos."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

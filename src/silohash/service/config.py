@@ -3,8 +3,6 @@
 Paths in a file are relative to the folder of the file.
 """
 
-from __future__ import annotations
-
 import base64
 import ipaddress
 from pathlib import Path

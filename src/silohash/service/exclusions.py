@@ -3,8 +3,6 @@
 A running hub reads it again when it has changed, so that excluding a silo does not need a restart, and outlives one.
 """
 
-from __future__ import annotations
-
 from logging import WARNING
 
 from silohash.base.errors import NotFound, UserError

@@ -3,8 +3,6 @@
 ``left.json`` beside the hub's file lists who has left, so that the command can be repeated after an interruption.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path

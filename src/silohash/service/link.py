@@ -1,7 +1,5 @@
 """A member's connection to the NATS server. It is encrypted, and opened again whenever it is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine

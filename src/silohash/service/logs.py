@@ -4,8 +4,6 @@ While a request is answered, its record has its id and what its line in the log 
 the request (`contextvars`), so that everything that is called for the request finds it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

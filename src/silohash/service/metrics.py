@@ -4,8 +4,6 @@ The values of all labels come from closed sets: kinds and outcomes of this packa
 one model digest per silo. Nothing that a person or a program sends becomes a label, neither names of askers nor texts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A query states the digest of its model. It is answered by the index of that mode
 until all hubs have changed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from logging import WARNING
 from secrets import token_hex
-from typing import TypeVar
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -37,8 +37,6 @@ from silohash.service.envelope import HubEnvelopes, Opener, RejectedError, bound
 from silohash.service.link import RETRY_SECONDS, Link
 from silohash.service.logs import log_event
 from silohash.service.nats_server import Subjects
-
-T = TypeVar("T")
 
 NOT_CONNECTED = Reason("It is not running, or cannot be reached.", "not_connected")
 NO_BUS = Reason("The hub cannot reach the silos, because it is not connected to the message server (NATS).", "no_bus")
@@ -65,24 +63,11 @@ SILENCE_SECONDS = 30.0
 FLOOD = Reason("It sent more answers than it was asked for, so the hub does not listen to it for a while.", "flood")
 
 
-async def completed(futures: Collection[asyncio.Future[T]], seconds: float) -> AsyncIterator[asyncio.Future[T]]:
-    """Yield futures in the order in which they are done, until a deadline."""
-    clock = asyncio.get_running_loop().time
-    end, waiting = clock() + seconds, {*futures}
-    while waiting:
-        left = max(0.0, end - clock())
-        done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            return
-        for future in done:
-            yield future
-
-
 @dataclass
 class _Waiting:
-    """A request of the hub that is not answered yet, with what opens its answer once it is sealed."""
+    """A request of the hub that is not answered yet: what takes its outcome, and what opens its answer once it is sealed."""
 
-    future: asyncio.Future[bytes | Reason | None]
+    end: Callable[[bytes | Reason | None], None]
     open: Opener | None = None
 
 
@@ -145,24 +130,35 @@ class NatsBus:
         self, requests: Mapping[str, bytes], end: float, arrived: dict[str, float], read: Reader
     ) -> dict[str, bytes | Reason | None]:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
-        number = next(self._numbers)
-        keys = {silo: (silo, str(number)) for silo in requests}
-        futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
-        for silo, future in futures.items():
-            self._waiting[keys[silo]] = _Waiting(future)
-        try:
-            if not await self._send(requests, number, end):
-                return dict.fromkeys(requests)
-            silo_of = {future: silo for silo, future in futures.items()}
-            async for future in completed(silo_of, _left(end)):
-                silo, outcome = silo_of[future], future.result()
-                arrived[silo] = asyncio.get_running_loop().time()
+        number, loop = next(self._numbers), asyncio.get_running_loop()
+        outcomes: dict[str, bytes | Reason | None] = {}
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def note(silo: str, outcome: bytes | Reason | None) -> None:
+            """Note how a request ended, and read an answer."""
+            outcomes[silo], arrived[silo] = outcome, loop.time()
+            try:
                 if isinstance(outcome, bytes):
                     read(silo, outcome)
+            # The task that delivers messages goes on. It is raised by the one that asked.
+            except Exception as error:
+                if not ended.done():
+                    ended.set_exception(error)
+            if len(outcomes) == len(requests) and not ended.done():
+                ended.set_result(None)
+
+        # Answers are read where they arrive, because another task would begin later. Logs have the request of this one.
+        context, keys = copy_context(), {silo: (silo, str(number)) for silo in requests}
+        self._waiting |= {key: _Waiting(partial(context.run, note, silo)) for silo, key in keys.items()}
+        try:
+            if await self._send(requests, number, end):
+                await asyncio.wait((ended,), timeout=_left(end))
+            if ended.done():
+                ended.result()
         finally:
             for key in keys.values():
-                del self._waiting[key]
-        return {silo: future.result() if future.done() else None for silo, future in futures.items()}
+                self._waiting.pop(key, None)
+        return {silo: outcomes.get(silo) for silo in requests}
 
     async def _send(self, requests: Mapping[str, bytes], number: int, end: float) -> bool:
         """Seal and send requests, and return whether there was a connection. The arguments are those of `_ask_once`."""
@@ -171,14 +167,16 @@ class NatsBus:
             return False
         try:
             for silo, content in requests.items():
-                waiting = self._waiting[silo, str(number)]
                 if self._silent_until.get(silo, 0.0) > asyncio.get_running_loop().time():
-                    waiting.future.set_result(FLOOD)
+                    self._give_up(FLOOD, silo)
                     continue
                 hub = self._hubs.get(silo) or await self._listen(client, silo)
                 subject, answer = self._subjects.requests(silo), self._subjects.answer(silo, hub, number)
                 content = with_time_left(content, _left(end))
-                sealed, waiting.open = self._envelopes.seal(silo, content, bound_to(subject, answer))
+                sealed, opener = self._envelopes.seal(silo, content, bound_to(subject, answer))
+                if (waiting := self._waiting.get((silo, str(number)))) is None:
+                    continue  # the connection was lost meanwhile
+                waiting.open = opener
                 # Counted first, because the answer can arrive at any moment from then on.
                 self._owed[silo] = min(self._owed[silo] + 1, MOST_OWED)
                 await client.publish(subject, sealed, reply=answer)
@@ -210,26 +208,28 @@ class NatsBus:
         if self._owed[silo] < -MOST_UNASKED:
             self._silence(silo)
             return
-        waiting = self._waiting.get((silo, message.subject.rpartition(".")[2]))
-        if waiting is None or waiting.open is None or waiting.future.done():
+        key = silo, message.subject.rpartition(".")[2]
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.open is None:
             return
         absent = (message.headers or {}).get("Status") == NO_RESPONDERS
         try:
-            waiting.future.set_result(NOT_CONNECTED if absent else waiting.open(message.data))
-            self._unsealed.discard(silo)
+            outcome = NOT_CONNECTED if absent else waiting.open(message.data)
         except RejectedError:
             self._found(silo, "forged")
             if silo not in self._unsealed:
                 self._unsealed.add(silo)
                 log_event("dropped an answer that the silo did not seal", level=WARNING, silo=silo)
+            return
+        self._unsealed.discard(silo)
+        del self._waiting[key]
+        waiting.end(outcome)
 
     def _silence(self, silo: str) -> None:
         self._owed[silo], self._silent_until[silo] = 0, asyncio.get_running_loop().time() + SILENCE_SECONDS
         self._end(self._hubs.pop(silo))
         self._found(silo, "flood")
-        for (name, _), waiting in self._waiting.items():
-            if name == silo and not waiting.future.done():
-                waiting.future.set_result(FLOOD)
+        self._give_up(FLOOD, silo)
 
     def _end(self, hub: str) -> None:
         """End the subscription under a name of this hub, if there is one yet."""
@@ -239,11 +239,10 @@ class NatsBus:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    def _give_up(self) -> None:
-        """Stop waiting for all answers, because they can no longer arrive."""
-        for waiting in self._waiting.values():
-            if not waiting.future.done():
-                waiting.future.set_result(None)
+    def _give_up(self, outcome: Reason | None = None, silo: str | None = None) -> None:
+        """Stop waiting for the answers of one silo or all silos, because they can no longer arrive."""
+        for key in [key for key in self._waiting if silo in (None, key[0])]:
+            self._waiting.pop(key).end(outcome)
 
 
 async def _end_subscription(subscription: Subscription) -> None:

@@ -7,8 +7,6 @@ The server enforces what each member may send. A silo may only receive requests 
 name. Only the hub may send requests and receive answers. Silos can neither see nor answer the requests to other silos.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

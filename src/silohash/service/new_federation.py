@@ -8,8 +8,6 @@ The folders hold everything that a member needs, so each of them can be moved to
     FOLDER/SILO/       silo.toml, silo.pem, silo.key, sealing.key, run/    the model, and the silo's index and policy
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter

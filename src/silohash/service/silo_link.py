@@ -3,8 +3,6 @@
 What cannot be opened is refused, counted and logged. It is answered with an empty message: so the hub can name the cause.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

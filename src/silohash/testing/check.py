@@ -1,7 +1,5 @@
 """One check of a contract, and the error of one that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The contract of federated methods: they learn, repeat exactly, resume, and train with silos that lack something."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from functools import partial

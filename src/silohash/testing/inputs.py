@@ -3,8 +3,6 @@
 The vectors, regions and words of an item follow from its labels or from what it shows, so that a method can learn from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -7,8 +7,6 @@ FedAvg. Methods that add terms to a loss are refused. If it needs only sums, it 
 partition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

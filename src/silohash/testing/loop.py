@@ -1,7 +1,5 @@
 """The rounds of a training on made-up inputs, in this process and without files."""
 
-from __future__ import annotations
-
 import torch
 
 from silohash.methods.message import Message

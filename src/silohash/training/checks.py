@@ -4,8 +4,6 @@ Settings without an effect, or with an unintended one, are classes that no silo 
 weight decay that acts on absent words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Train a run from config to model: read the archive, partition it, prepare inputs, run the rounds, save the model."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

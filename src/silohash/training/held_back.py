@@ -1,7 +1,5 @@
 """How sure hits are, and whether codes collapse: silos count hits of held-back queries and codes, and the server learns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

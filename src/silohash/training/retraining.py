@@ -4,8 +4,6 @@ Methods whose model is a function of sums over the silos' items (`fedridge`, `fe
 these sums again, and for nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from silohash.base.errors import DataChanged, SettingNeeded, UnknownName

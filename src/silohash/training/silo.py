@@ -4,8 +4,6 @@ The levels of training are round > silo > phase > epoch > batch > step. The meth
 This module iterates over them.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -146,7 +146,9 @@ def validation_score(
     database_codes = words_of(model, database, "database", with_labels)
     alone: tuple[Task, ...] = ("i2i",) if "image" in query_codes else ("t2t",)
     tasks = PAIR_TASKS if len(query_codes) == 2 else alone
-    scores, chances, found = [], [], []
+    scores: list[float] = []
+    chances: list[float] = []
+    found = []
     for task in tasks:
         asked, [searched] = query_modality(task), database_modalities(task)
         query_rows = np.flatnonzero(counted(queries, asked, ignore))
@@ -177,7 +179,9 @@ def pair_score(
     if not rows:
         return ValidationScore()
     query_codes, item_codes = (words_of(model, items, side, with_labels) for side in SIDES)
-    scores, chances, found = [], [], []
+    scores: list[float] = []
+    chances: list[float] = []
+    found = []
     for task in PAIR_TASKS:
         asked, [searched] = query_modality(task), database_modalities(task)
         pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])

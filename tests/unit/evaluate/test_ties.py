@@ -186,3 +186,15 @@ def test_precision_and_recall_by_radius():
     precision, recall = precision_recall(counts)
     np.testing.assert_allclose(precision, [0.5, (1 / 4 + 1 / 2) / 2, (2 / 5 + 2 / 5) / 2])
     np.testing.assert_allclose(recall, [0.25, 0.75, 1.0])
+
+
+def test_area_under_the_roc_curve_is_the_share_of_pairs_in_the_right_order():
+    query_signs, signs, query_labels, labels = task(16, items=60, classes=8, rate=0.2)
+    query_labels[4] = 0
+    relevance = (query_labels.astype(int) @ labels.T.astype(int)) > 0
+    distance = (query_signs[:, None] != signs[None]).sum(2)
+    found = histogram(pack(query_signs), pack(signs), Relevance(query_labels, labels), 16).auc()
+    for query in range(4):
+        apart = distance[query][~relevance[query]][None] - distance[query][relevance[query]][:, None]
+        assert found[query] == pytest.approx(((apart > 0) + (apart == 0) / 2).mean())
+    assert np.isnan(found[4])

@@ -106,14 +106,15 @@ def test_tombstones_are_swept_out():
     assert index.memory_bytes < before / 9
 
 
+@pytest.mark.parametrize("removed", [0, 100])
 @pytest.mark.parametrize("share", [0.004, 0.5])
-def test_filters_narrow_and_wide(share):
+def test_filters_narrow_and_wide(share, removed):
     database, queries = signs(5000, 64), signs(5, 64, 1)
     index = FlatIndex(64)
     index.add(np.arange(5000) * 3, pack(database))
-    index.remove(np.arange(0, 300, 3))
-    kept = np.random.default_rng(2).random(4900) < share
-    rows, distances, ties = expected(queries, database[100:][kept], 4)
+    index.remove(np.arange(0, 3 * removed, 3))
+    kept = np.random.default_rng(2).random(5000 - removed) < share
+    rows, distances, ties = expected(queries, database[removed:][kept], 4)
     for allowed in (kept, index.keys[kept][::-1]):
         found = index.search(pack(queries), 4, allowed=allowed)
         assert (found.keys == index.keys[kept][rows]).all()

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from silohash.base.errors import ConflictingOptions, EmptyInput, OutOfRange, UserError, WrongForm
-from silohash.search.composed import MOST_EXCLUDED, Composed, cropped, parsed_text, parts_of
+from silohash.search.composed import MOST_EXCLUDED, TEXT_WEIGHT, Composed, cropped, parsed_text, parts_of
 
 PICTURE = Image.fromarray(np.arange(20 * 10, dtype=np.uint8).reshape(10, 20))
 
@@ -45,14 +45,14 @@ def test_the_number_of_excluded_words_is_limited() -> None:
 
 
 def test_parts_of_a_query() -> None:
-    assert parts_of("boats -station", "text", scores_pairs=True) == ({"text": "boats"}, "boats -station", 0.5)
-    assert parts_of(PICTURE, "image", scores_pairs=True) == ({"image": PICTURE}, None, 0.5)
+    assert parts_of("boats -station", "text", scores_pairs=True) == ({"text": "boats"}, "boats -station", TEXT_WEIGHT)
+    assert parts_of(PICTURE, "image", scores_pairs=True) == ({"image": PICTURE}, None, TEXT_WEIGHT)
     both = Composed(PICTURE, "boats -station")
     values, text, _ = parts_of(both, "image", scores_pairs=False)
     assert (list(values.items()), text) == ([("image", PICTURE), ("text", "boats")], "boats -station")
     with pytest.raises(ConflictingOptions):
         parts_of(both, "image", scores_pairs=True)
-    assert parts_of(Composed(PICTURE, "-a"), "image", scores_pairs=True) == ({"image": PICTURE}, "-a", 0.5)
+    assert parts_of(Composed(PICTURE, "-a"), "image", scores_pairs=True) == ({"image": PICTURE}, "-a", TEXT_WEIGHT)
     with pytest.raises(EmptyInput):
         parts_of("-station -boat", "text", scores_pairs=False)
 

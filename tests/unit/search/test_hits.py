@@ -11,7 +11,7 @@ from PIL import Image
 from silohash.base.errors import OutOfRange, UserError, WrongShape, WrongType
 from silohash.evaluate.calibration import Calibration
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import Hits, Query, SearchOptions, described, silent
+from silohash.search.hits import Hits, Query, SearchOptions, changed, described, silent
 from silohash.search.released import Hit
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
@@ -54,7 +54,7 @@ def test_the_smallest_query():
 
 def test_a_query_with_another_key_has_the_same_other_values():
     first = query(k=3, tie_key=b"one", words=np.ones((1, 1), np.uint16), asker="ann")
-    second = first.with_key(b"two")
+    second = changed(first, tie_key=b"two")
     assert type(second) is Query
     assert vars(second) == vars(first) | {"tie_key": b"two"}
     assert first.tie_key == b"one"

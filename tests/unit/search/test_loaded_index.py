@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from silohash.base.errors import DamagedFile, UnknownItem
-from silohash.index.base import IndexManifest
+from silohash.index.base import IndexManifest, allowed_keys
 from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
 from silohash.index.store import Store
@@ -49,10 +49,31 @@ def test_items_that_are_in_all_sets(total):
     rows = [np.flatnonzero(generator.random(total) < share) for share in shares]
     sets = [ItemSet.of(each, total) for each in rows]
     assert {each.bits is None for each in sets} == {True, False}
-    assert in_all([]).tolist() == []
+    assert in_all([]).every().tolist() == []
     for first, other in product(range(len(sets)), repeat=2):
         assert sets[first].holds(rows[other]).tolist() == np.isin(rows[other], rows[first]).tolist()
-        assert in_all([sets[first], sets[other]]).tolist() == np.intersect1d(rows[first], rows[other]).tolist()
+        found = in_all([sets[first], sets[other]])
+        assert len(found) == len(found.every())
+        assert found.every().tolist() == np.intersect1d(rows[first], rows[other]).tolist()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_items_are_chosen_as_an_index_takes_them(store, in_memory):
+    """A mask of many items for an index in memory, and otherwise keys."""
+    store.add([str(number) for number in range(997)], np.arange(997, dtype=np.uint16)[:, None])
+    store.remove(["b"])
+    loaded = LoadedIndex("north", store, "flat")
+    keys = loaded.index.keys
+    if not in_memory:
+        loaded._codes = None
+    generator = np.random.default_rng(0)
+    for share, passing in product((0.005, 0.5), (None, generator.random(999) < 0.5)):
+        rows = np.flatnonzero(generator.random(999) < share)
+        chosen = loaded.chosen(ItemSet.of(rows, 999), passing)
+        assert (chosen.dtype == bool) == (in_memory and share == 0.5)
+        assert allowed_keys(chosen, keys).tolist() == keys[rows if passing is None else rows[passing[rows]]].tolist()
+    assert loaded.chosen(None) is None
+    assert allowed_keys(loaded.chosen(None, passing), keys).tolist() == keys[passing].tolist()
 
 
 def test_outputs_follow_the_changes_of_the_store(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from silohash.search.order import (
     BY_CODE,
     COSINE_STEPS,
     EXACT,
+    FEW_PLACES,
     expected_sums,
     first_places,
     keyed_order,
@@ -114,12 +115,13 @@ def test_an_item_after_k_that_are_as_near_cannot_be_first(k):
     assert possible_first(cosines, k) == plain
 
 
+@pytest.mark.parametrize("count", [30, FEW_PLACES + 30])
 @pytest.mark.parametrize("k", [1, 5, 29, 30, 40])
-def test_first_places_are_those_of_a_plain_sort(k):
+def test_first_places_are_those_of_a_plain_sort(k, count):
     generator = np.random.default_rng(k)
-    places, digests = generator.integers(0, 4, 30), generator.integers(0, 1 << 63, 30).astype(np.uint64)
+    places, digests = generator.integers(0, 4, count), generator.integers(0, 1 << 63, count).astype(np.uint64)
     hashes = keyed_order(digests, b"key").tolist()
-    plain = sorted(range(30), key=lambda row: (places[row], hashes[row]))[:k]
+    plain = sorted(range(count), key=lambda row: (places[row], hashes[row]))[:k]
     assert first_places(places, digests, b"key", k).tolist() == plain
 
 

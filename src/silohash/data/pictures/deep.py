@@ -7,8 +7,6 @@ range is taken from the picture itself: from its 0.5th to its 99.5th percentile 
 in color, so that hues are kept. An unsigned picture of 16 bits that spreads over most of its range is shown by all of it.
 """
 
-from __future__ import annotations
-
 import struct
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The picture formats that are read, told by their content, and the one function that opens picture files."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """Writing configs as TOML."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

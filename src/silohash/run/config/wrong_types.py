@@ -1,7 +1,5 @@
 """Sentences about values of the wrong type: what is expected, the value seen, and how to write it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Write the pretrained networks of a run to the cache as ONNX files, so that its queries are encoded without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -4,8 +4,6 @@ The nodes of an item are read from mapped files, so scoring a few candidates rea
 many items there are. Items of the same picture share its nodes, which are stored once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -8,8 +8,6 @@ output, and an output closer to 0 than these errors may get either sign. Such a 
 information. Every other bit must be equal.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Towers that torch runs: the networks of the training, with the weights that a party deploys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

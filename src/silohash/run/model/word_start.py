@@ -3,8 +3,6 @@
 A first line with the number and the width of the vectors, as word2vec writes it, is skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

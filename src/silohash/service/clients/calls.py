@@ -1,7 +1,5 @@
 """Calls of the Python clients to a server of silohash. They need nothing but the standard library."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import urllib.error

@@ -1,7 +1,5 @@
 """A client of the items API for Python programs at a silo. It needs nothing but the standard library."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ An item is noted as pending before it is written to the index, and as indexed af
 of a process are indexed again or removed, so that index and folder agree after a crash.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterable, Sequence

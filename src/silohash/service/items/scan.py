@@ -11,8 +11,6 @@ survives a power failure.
 A file that changed less than a second ago may still be written, so it is left for a later look.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -3,13 +3,11 @@
 Programs that accept server-sent events get the results so far whenever a silo has answered, and at last all.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
@@ -24,23 +22,15 @@ from silohash.search.hits import Hits, SearchOptions
 from silohash.search.inputs import vector_in
 from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
-from silohash.service.web.documents import (
-    AddressOptions,
-    ItemDocument,
-    Options,
-    PictureOptions,
-    ResultsDocument,
-    SearchDocument,
-    SimilarOptions,
-    StatusDocument,
-    TextOptions,
-    VectorOptions,
-)
+from silohash.service.web import documents
 from silohash.service.web.errors import responses
 from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 PREFIX = "/api/v1"
 EVENTS = "text/event-stream"
+
+Found: TypeAlias = documents.ResultsDocument | Response
+"""What a search finds, as a document or as events."""
 
 WantedT = TypeVar("WantedT", bound=SearchOptions)
 
@@ -52,95 +42,124 @@ def _answers(*further: int) -> dict[str, Any]:
     about = 'Events "partial", and at last one event "result". Their data are documents as in JSON.'
     described = responses(404, 503, *further)
     described[200] |= {"content": {EVENTS: {"schema": {"type": "string", "description": about}}}}
-    return {"response_model": ResultsDocument, "responses": described}
+    return {"response_model": documents.ResultsDocument, "responses": described}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A request, who sends it, and the service that answers."""
+
+    request: Request
+    service: Shared
+    who: Allowed
+
+    async def search(self, query: documents.Options, value: "Asked | None", modality: Modality = "image") -> Found:
+        """Return what a search for a value finds."""
+        wanted = SearchRequest.of(query.options(self.who), value, modality)
+        return await self.answer(wanted, self.service.backend.search)
+
+    async def search_picture(self, query: documents.PictureOptions, content: bytes) -> Found:
+        """Return what a search for the picture of a file finds.
+
+        Raises:
+            UserError: If the picture cannot be read or encoded, or a drawing has a region.
+        """
+        if query.drawing and query.region is not None:
+            raise ConflictingOptions(
+                "A drawing is fitted as a whole, so it has no region. Leave region or drawing out."
+            )
+        value = await self.service.read_picture(content, drawing=query.drawing)
+        value = value if query.region is None else cropped(value, query.region)
+        return await self.search(query, value if query.text is None else Composed(value, query.text, query.text_weight))
+
+    async def answer(self, wanted: WantedT, search: Callable[[WantedT], Coroutine[Any, Any, Hits]]) -> Found:
+        """Return what a search finds, as a document or as events."""
+        asked = len({*wanted.silos}) if wanted.silos else await self.service.silo_count()
+        await check_columns(wanted, self.service)
+        if EVENTS not in self.request.headers.get("accept", ""):
+            return _results(await search(wanted), asked)
+        found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()
+
+        def progress(hits: Hits) -> None:
+            """Note the results so far. Silos of this process answer in another thread."""
+            if hits.answered:
+                loop.call_soon_threadsafe(found.put_nowait, hits)
+
+        searching = asyncio.ensure_future(search(replace(wanted, progress=progress)))
+        searching.add_done_callback(lambda _: found.put_nowait(None))
+        first = await found.get()
+        if first is None:
+            _results(await searching, asked)  # an error without any event is answered with its status
+        events = _events(first, found, searching, asked)
+        return StreamingResponse(events, media_type=EVENTS, headers={"x-accel-buffering": "no"})
+
+
+Ask: TypeAlias = Annotated[Asking, Depends()]
 
 
 @router.get("/search", summary="Search for words", **_answers())
-async def search_words(
-    service: Shared, who: Allowed, request: Request, query: Annotated[TextOptions, Query()]
-) -> ResultsDocument | Response:
+async def search_words(ask: Ask, query: Annotated[documents.TextOptions, Query()]) -> Found:
     """Return the items of all silos that are nearest to some words, or without words those that pass the filters."""
-    return await _search(request, service, who, query, query.text)
+    return await ask.search(query, query.text)
 
 
 @router.post("/search", summary="Search for words or a code", **_answers())
-async def search_document(
-    service: Shared, who: Allowed, request: Request, document: SearchDocument
-) -> ResultsDocument | Response:
+async def search_document(ask: Ask, document: documents.SearchDocument) -> Found:
     """Return the items of all silos that are nearest to some words or to a code, or those that pass the filters."""
     value = document.value()
     if isinstance(value, Code):
-        check_code(value, await service.recent_status())
-    return await _search(request, service, who, document, value)
+        check_code(value, await ask.service.recent_status())
+    return await ask.search(document, value)
 
 
 @router.post("/search/picture", summary="Search for a picture", **_answers(415))
 async def search_picture(
-    service: Shared,
-    who: Allowed,
-    request: Request,
-    query: Annotated[PictureOptions, Query()],
+    ask: Ask,
+    query: Annotated[documents.PictureOptions, Query()],
     picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
-) -> ResultsDocument | Response:
+) -> Found:
     """Return the items of all silos that are nearest to a picture, or to a picture and words. The picture is not kept."""
-    return await _search_picture(request, service, who, query, await picture.read())
+    return await ask.search_picture(query, await picture.read())
 
 
 @router.get("/search/picture", summary="Search for a picture at an address", **_answers(415))
-async def search_address(
-    service: Shared, who: Allowed, request: Request, query: Annotated[AddressOptions, Query()]
-) -> ResultsDocument | Response:
+async def search_address(ask: Ask, query: Annotated[documents.AddressOptions, Query()]) -> Found:
     """Return what a search for a picture does. The service fetches the picture, if it allows the host of its address."""
-    return await _search_picture(request, service, who, query, await service.fetch_picture(query.address))
-
-
-async def _search_picture(
-    request: Request, service: Service, who: str, query: PictureOptions, content: bytes
-) -> ResultsDocument | Response:
-    if query.drawing and query.region is not None:
-        raise ConflictingOptions("A drawing is fitted as a whole, so it has no region. Leave region or drawing out.")
-    value = await service.read_picture(content, drawing=query.drawing)
-    value = value if query.region is None else cropped(value, query.region)
-    composed = value if query.text is None else Composed(value, query.text, query.text_weight)
-    return await _search(request, service, who, query, composed)
+    return await ask.search_picture(query, await ask.service.fetch_picture(query.address))
 
 
 @router.post("/search/vector", summary="Search for a feature vector", **_answers())
 async def search_vector(
-    service: Shared,
-    who: Allowed,
-    request: Request,
-    query: Annotated[VectorOptions, Query()],
+    ask: Ask,
+    query: Annotated[documents.VectorOptions, Query()],
     vector: Annotated[UploadFile, File(description="A .npy file with numbers, computed like the features of the run.")],
-) -> ResultsDocument | Response:
+) -> Found:
     """Return the items of all silos that are nearest to a feature vector, for runs that were trained on given features.
 
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
-    return await _search(request, service, who, query, vector_in(await vector.read()), query.of)
+    return await ask.search(query, vector_in(await vector.read()), query.of)
 
 
 @router.get("/similar", summary="Search for items like an item", **_answers())
-async def similar(
-    service: Shared, who: Allowed, request: Request, query: Annotated[SimilarOptions, Query()]
-) -> ResultsDocument | Response:
+async def similar(ask: Ask, query: Annotated[documents.SimilarOptions, Query()]) -> Found:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
     if query.newest_by is not None:
         raise NoEffect("newest_by orders items only if nothing is searched for. Leave it out.")
-    search = partial(service.backend.similar, query.of_silo, query.of_id, by=query.by)
-    return await _answer(request, service, query.options(who), search)
+    search = partial(ask.service.backend.similar, query.of_silo, query.of_id, by=query.by)
+    return await ask.answer(query.options(ask.who), search)
 
 
 @router.get("/item", summary="Show an item", responses=responses(404, 503))
-async def item(service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> ItemDocument:
+async def item(service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> documents.ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.model_validate(await service.backend.item(silo, name, asker=who))
+    return documents.ItemDocument.model_validate(await service.backend.item(silo, name, asker=who))
 
 
 @router.get("/status", summary="Show the federation", responses=responses())
-async def status(service: Shared) -> StatusDocument:
+async def status(service: Shared) -> documents.StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
-    return StatusDocument.model_validate(await service.recent_status())
+    return documents.StatusDocument.model_validate(await service.recent_status())
 
 
 def exclusion_calls(exclusions: Exclusions) -> APIRouter:
@@ -189,58 +208,27 @@ async def check_columns(options: SearchOptions, service: Service) -> None:
             raise UnknownName(f'No silo releases a column "{visible(name)}". Choose from: {", ".join(sorted(known))}.')
 
 
-async def _search(
-    request: Request, service: Service, who: str, query: Options, value: Asked | None, modality: Modality = "image"
-) -> ResultsDocument | Response:
-    wanted = SearchRequest.of(query.options(who), value, modality)
-    return await _answer(request, service, wanted, service.backend.search)
-
-
-async def _answer(
-    request: Request, service: Service, wanted: WantedT, search: Callable[[WantedT], Coroutine[Any, Any, Hits]]
-) -> ResultsDocument | Response:
-    """Return what a search finds, as a document or as events."""
-    asked = len({*wanted.silos}) if wanted.silos else await service.silo_count()
-    await check_columns(wanted, service)
-    if EVENTS not in request.headers.get("accept", ""):
-        return _results(await search(wanted), asked)
-    found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()
-
-    def progress(hits: Hits) -> None:
-        """Note the results so far. Silos of this process answer in another thread."""
-        if hits.answered:
-            loop.call_soon_threadsafe(found.put_nowait, hits)
-
-    searching = asyncio.ensure_future(search(replace(wanted, progress=progress)))
-    searching.add_done_callback(lambda _: found.put_nowait(None))
-    first = await found.get()
-    if first is None:
-        _results(await searching, asked)  # an error without any event is answered with its status
-    events = _events(first, found, searching, asked)
-    return StreamingResponse(events, media_type=EVENTS, headers={"x-accel-buffering": "no"})
-
-
 async def _events(
     hits: Hits | None, found: asyncio.Queue[Hits | None], searching: asyncio.Future[Hits], asked: int
 ) -> AsyncIterator[str]:
     """Yield results so far, and the whole result when the search is done. If nobody takes them, the search is canceled."""
     try:
         while hits is not None:
-            yield _event("partial", ResultsDocument.of(hits, asked=asked))
+            yield _event("partial", documents.ResultsDocument.of(hits, asked=asked))
             hits = await found.get()
         yield _event("result", _results(await searching, asked))
     finally:
         searching.cancel()
 
 
-def _event(name: str, document: ResultsDocument) -> str:
+def _event(name: str, document: documents.ResultsDocument) -> str:
     """Return an event whose data are a document, in a single line."""
     return f"event: {name}\ndata: {document.model_dump_json()}\n\n"
 
 
-def _results(hits: Hits, asked: int) -> ResultsDocument:
+def _results(hits: Hits, asked: int) -> documents.ResultsDocument:
     """Return the document of a result of ``asked`` silos."""
     if not hits.answered and hits.missing_silos:
         reasons = " ".join(f"{silo}: {reason}" for silo, reason in hits.missing_silos.items())
         raise HTTPException(503, f"No silo answered. {reasons}")
-    return ResultsDocument.of(hits, asked=asked)
+    return documents.ResultsDocument.of(hits, asked=asked)

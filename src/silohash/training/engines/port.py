@@ -3,8 +3,6 @@
 The loop speaks to every engine in six calls. It does not know where the silos are.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence

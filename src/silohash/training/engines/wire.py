@@ -1,7 +1,5 @@
 """Tasks and results of silos as messages, the form in which they travel between processes and machines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Carry out the tasks of several silos at a time, in worker processes of this machine."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections import deque

@@ -3,8 +3,6 @@
 The measures say how well scores separate members from others, and how well codes give back what they encode.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The attacker has what the server has: the updates of the last round, class stati
 the queries of the archive, which no silo trained on. Each figure says how often its best guess would be right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 The counts are arrays of the server's state, so that a resumed run continues with the budget that it has spent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Kits of the members of a federation: the parts that the engine connecting the members does not determine."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

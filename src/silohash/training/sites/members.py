@@ -1,7 +1,5 @@
 """Start the server or a silo of a federation from its kit, and start it again when it dies."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

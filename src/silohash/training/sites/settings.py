@@ -3,8 +3,6 @@
 Paths in the file are relative to its folder. `silohash.training.sites.kits.SITE_TEMPLATE` explains its keys.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

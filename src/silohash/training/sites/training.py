@@ -1,7 +1,5 @@
 """Train a run with silos that hold their own data, from the config to the model: the part of the server."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Limits on what silos on other machines claim, on their share of an average, and on the length of their updates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ order, and are screened in the end. The loop and the worker run the chain and kn
 `silohash.training.prepared.Prepared.chain` makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial, reduce

@@ -1,7 +1,5 @@
 """Differential privacy as a link: what leaves a silo is noisy, and the server counts what that releases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What the server received in the last round, kept in the folder of the run for measuring what it reveals."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass

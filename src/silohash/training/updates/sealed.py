@@ -5,8 +5,6 @@ to do: to decrypt the sums over all silos, to compute the method's next state fr
 the result on, which only silos can open.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

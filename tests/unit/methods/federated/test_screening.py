@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.mislabeled_silos import BY, found, sizes_of, wrongly_named
 
 from silohash.base.types import ValidationBy
 from silohash.methods.federated import screening
@@ -170,6 +171,23 @@ def test_silos_whose_score_tells_too_little_are_no_misfits(unjudged: Message) ->
 def test_no_silo_is_reported_before_something_is_learned_or_among_two() -> None:
     assert mislabeled_silos([scored("a", 0.59), scored("b", 0.59), scored("c", 0.3)]) == {}
     assert mislabeled_silos([scored("a", 0.9), scored("b", 0.4)]) == {}
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize(("silos", "items"), [(2, 30), (3, 10), (3, 300), (10, 10), (10, None), (50, 10)])
+def test_at_most_one_of_a_hundred_simulated_clean_runs_names_a_silo(
+    by: ValidationBy, silos: int, items: int | None
+) -> None:
+    assert wrongly_named(sizes_of(silos, items, 100), by) <= 1
+
+
+@pytest.mark.parametrize(("by", "items", "noise"), [("pairs", 300, 1.0), ("pairs", 300, 0.5), ("labels", 100, 1.0)])
+def test_a_silo_with_half_its_pairs_or_labels_shuffled_is_named_in_95_of_100_simulated_runs(
+    by: ValidationBy, items: int, noise: float
+) -> None:
+    percentage, skill = found(items, by, noise, 100, silos=5)
+    assert percentage >= 95
+    assert skill > 0.5
 
 
 def test_suspicions_name_large_moves_and_opposite_ones() -> None:

@@ -1,7 +1,5 @@
 """The workflow of a FLARE job: it only starts the loop over rounds, in the server's process of the job."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The engine port over the tasks of an NVIDIA FLARE job. It runs in the server's process of the job."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -4,8 +4,6 @@ FLARE ends the whole job if the site's process of the job dies. The trainer, whi
 of that process. If it dies, the answer says that it did, and the next task starts another one.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as NotYet

@@ -1,7 +1,5 @@
 """Make the start-up kits of a federation: certificates, and settings that refuse code from elsewhere."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
