@@ -193,9 +193,8 @@ def fill_texts(rows: Iterable[Row], column: str, texts: Iterable[tuple[str, str]
     """Replace the digests in a column by the texts, given with the file of their picture. Those not found become empty."""
     known: dict[str, list[str]] = {}
     for file, text in texts:
-        known.setdefault(digest_of(file, text), []).append(text)
+        known.setdefault(digest_of(file, text), []).append(text)  # captions of a photo may differ in punctuation only
     for row in rows:
-        # Two captions of a photo may differ in punctuation only.
         row[column] = found.pop(0) if (found := known.get(row[column])) else ""
 
 
