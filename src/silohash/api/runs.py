@@ -243,30 +243,15 @@ class TrainedRun:
         return removed
 
     def search(
-        self,
-        text: str | None = None,
-        *,
-        image: inputs.ImageLike | None = None,
-        vector: inputs.VectorLike | None = None,
-        vector_modality: str = "image",
-        text_weight: float = TEXT_WEIGHT,
-        region: RegionLike | None = None,
-        find: str = "item",
-        k: int = 10,
-        offset: int = 0,
-        radius_bits: int | None = None,
-        label: str | Sequence[str] | None = None,
-        where: str | Condition | Sequence[str | Condition] = (),
-        silos: str | Sequence[str] | None = None,
-        facets: str | Sequence[str] = (),
-        facet_values: int = 10,
-        newest_by: str | None = None,
-        candidates: int = CANDIDATES,
-        deadline_seconds: float | None = None,
-        bar: float | None = None,
-        previews: bool = True,
-        engine: str | None = None,
-    ) -> Hits:
+        self, text: str | None = None, *, image: inputs.ImageLike | None = None,
+        vector: inputs.VectorLike | None = None, vector_modality: str = "image", text_weight: float = TEXT_WEIGHT,
+        region: RegionLike | None = None, find: str = "item", k: int = 10, offset: int = 0,
+        radius_bits: int | None = None, label: str | Sequence[str] | None = None,
+        where: str | Condition | Sequence[str | Condition] = (), silos: str | Sequence[str] | None = None,
+        facets: str | Sequence[str] = (), facet_values: int = 10, newest_by: str | None = None,
+        candidates: int = CANDIDATES, deadline_seconds: float | None = None, bar: float | None = None,
+        previews: bool = True, engine: str | None = None,
+    ) -> Hits:  # fmt: skip
         """Search all silos for a text, an image, both or a vector, or list the items that pass filters. Answers are merged.
 
         Args:
