@@ -6,8 +6,8 @@ There are ten silos. The default data sets are ``coco18`` and ``fashion``. The s
 the held-back items of the correct silos, in percent.
 
 The first table is for shuffled labels and takes five minutes per data set. Silos have equal or unequal sizes, and the labels
-of none, one or three of them are shuffled among their items. ``found`` counts the faulty silos that the last round's record
-names, and ``wrong`` the others that it names.
+of none, one or three of them are shuffled among their items. ``found`` counts the faulty silos that the record of any round
+names, and ``wrong`` the others that are named.
 
 The second table is for wrong statistics beside correct parameters (`faulty_statistics`) and takes twenty minutes per data
 set. Three silos send ``huge`` sums of -1000, the ``opposite`` of their sums, or ``common`` sums: one code for all classes,
@@ -50,14 +50,15 @@ SHARES: Mapping[str, tuple[str, dict[str, float]]] = {"even": ("iid", {}), "uneq
 RULES = ("none", "clip", "median", "trimmed_mean", "multi_krum")
 
 
-class Last(Observer):
-    """An observer that keeps the last record."""
+class Named(Observer):
+    """An observer that collects the silos that a record names."""
 
-    record: RoundRecord
+    def __init__(self) -> None:
+        self.silos: set[str] = set()
 
     def round(self, record: RoundRecord) -> None:
-        """Keep the record."""
-        self.record = record
+        """Add the silos of the record's warnings."""
+        self.silos |= {warning.partition(": ")[0] for warning in record.warnings}
 
 
 def main() -> None:
@@ -109,16 +110,15 @@ def measured(data: str, shares: str) -> None:
 
 
 def trained(inputs: Prepared, faulty: int) -> tuple[float, set[str]]:
-    """Return the last model's score on the correct silos, with true labels, and the silos that the last record names."""
+    """Return the last model's score on the correct silos, with true labels, and the silos that any record names."""
     believed = replace(inputs, arrays={**inputs.arrays, "labels": shuffled(inputs, faulty)})
     federated, worker = inputs.resolved.federated, Worker(believed, torch.device("cpu"))
     info = FederationInfo(silos=SILOS, classes=inputs.spec.classes, bits=inputs.config.local.bits, total_rounds=ROUNDS)
-    settings, last = RoundSettings(rounds=ROUNDS, silos=[name for name, *_ in inputs.silos]), Last()
+    settings, named = RoundSettings(rounds=ROUNDS, silos=[name for name, *_ in inputs.silos]), Named()
     state = RunState(round=0, server=federated.init_server(worker.model, info))
-    state = run_rounds(state, federated=federated, engine=InProcess(worker), settings=settings, observers=[last])
+    state = run_rounds(state, federated=federated, engine=InProcess(worker), settings=settings, observers=[named])
     scores = validation_scores(InProcess(Worker(inputs, torch.device("cpu"))), federated, state, settings)
-    named = {warning.partition(": ")[0] for warning in last.record.warnings}
-    return mean_score(scores[faulty:]) or 0.0, named
+    return mean_score(scores[faulty:]) or 0.0, named.silos
 
 
 def shuffled(inputs: Prepared, faulty: int) -> np.ndarray:

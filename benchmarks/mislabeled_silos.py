@@ -11,7 +11,7 @@ percentage of clean runs in which any round names any silo.
 
 In the second table, half the pairs or labels of the first of ten silos are shuffled. A cell is the percentage of runs in
 which any round names it, for codes of different quality. The skill is that of the median silo in the last round. Both tables
-take an hour on one core.
+take half an hour on one core.
 """
 
 from __future__ import annotations

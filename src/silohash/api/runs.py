@@ -10,19 +10,10 @@ from silohash.base.errors import UnknownItem
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
+from silohash.search import inputs
 from silohash.search.bus import now
 from silohash.search.composed import TEXT_WEIGHT, RegionLike
 from silohash.search.filters import Condition, conditions_of, labeled
-from silohash.search.inputs import (
-    ImageLike,
-    VectorLike,
-    checked_text,
-    modality_named,
-    read_input,
-    read_picture,
-    several,
-    target_named,
-)
 from silohash.search.options import CANDIDATES
 from silohash.search.requests import SearchRequest
 from silohash.search.silos import RunSearch, open_nodes, released_fields, remove_items
@@ -173,13 +164,13 @@ class TrainedRun:
 
         encoder = self._encoder(model)
         if isinstance(archive, list):
-            return encoder.encode_queries([checked_text(text) for text in archive], "text")
+            return encoder.encode_queries([inputs.checked_text(text) for text in archive], "text")
         items = self._archive_of(archive)
         check_labels(self._run, items, encoder)
-        chosen = only_modality(items, encoder) if modality is None else modality_named(modality)
+        chosen = only_modality(items, encoder) if modality is None else inputs.modality_named(modality)
         return encode_archive(encoder, items, chosen)
 
-    def encode_images(self, images: Sequence[ImageLike], *, model: str | None = None) -> Codes:
+    def encode_images(self, images: Sequence[inputs.ImageLike], *, model: str | None = None) -> Codes:
         """Return the codes of images, whose ids are their places in the list.
 
         Args:
@@ -189,7 +180,7 @@ class TrainedRun:
         Raises:
             UserError: If the model is ambiguous, or an image cannot be read or encoded.
         """
-        return self._encoder(model).encode_queries([read_picture(image) for image in images], "image")
+        return self._encoder(model).encode_queries([inputs.read_picture(image) for image in images], "image")
 
     def index(
         self,
@@ -241,7 +232,7 @@ class TrainedRun:
         """
         from silohash.api.erasure import delete_examples, trained_on
 
-        names = several(ids)
+        names = inputs.several(ids)
         removed = remove_items(self._run.index_folder, names)
         if not (delete_examples(self._run, names) or removed or trained_on(self._run, names)):
             listed = ", ".join(f'"{name}"' for name in names[:5])
@@ -255,8 +246,8 @@ class TrainedRun:
         self,
         text: str | None = None,
         *,
-        image: ImageLike | None = None,
-        vector: VectorLike | None = None,
+        image: inputs.ImageLike | None = None,
+        vector: inputs.VectorLike | None = None,
         vector_modality: str = "image",
         text_weight: float = TEXT_WEIGHT,
         region: RegionLike | None = None,
@@ -311,11 +302,11 @@ class TrainedRun:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held a word of it.
         """
         asked = (text, image, vector, vector_modality)
-        value, modality = read_input(*asked, text_weight=text_weight, region=region)
+        value, modality = inputs.read_input(*asked, text_weight=text_weight, region=region)
         request = SearchRequest(
-            value=value, modality=modality, target=target_named(find), k=k, offset=offset,
+            value=value, modality=modality, target=inputs.target_named(find), k=k, offset=offset,
             radius_bits=radius_bits, where=(*conditions_of(where), *labeled(label)),
-            silos=None if silos is None else tuple(several(silos)), facets=tuple(several(facets)),
+            silos=None if silos is None else tuple(inputs.several(silos)), facets=tuple(inputs.several(facets)),
             facet_values=facet_values, newest_by=newest_by, candidates=candidates, deadline_seconds=deadline_seconds,
             bar=bar, previews=previews,
         )  # fmt: skip
@@ -344,9 +335,9 @@ class TrainedRun:
 
         figures = evaluate_run(
             self._run,
-            measures=several(measures or ()),
-            evaluations=several(evaluations or ()),
-            tasks=several(tasks or ()),
+            measures=inputs.several(measures or ()),
+            evaluations=inputs.several(evaluations or ()),
+            tasks=inputs.several(tasks or ()),
         )
         chosen = figures.unseen if database == "unseen" and figures.unseen else figures
         return list(chosen.rows)

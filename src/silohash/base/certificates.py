@@ -4,13 +4,12 @@ A federation has one authority. It signs one certificate per member, whose subje
 makes its own secret key sends the authority a request with the public key.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -68,7 +67,7 @@ class Authority:
     key: SigningKey
 
     @classmethod
-    def new(cls, days: int = AUTHORITY_DAYS) -> Authority:
+    def new(cls, days: int = AUTHORITY_DAYS) -> Self:
         """Return a new authority."""
         key, name = ec.generate_private_key(ec.SECP256R1()), _subject(ORGANIZATION)
         names = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only")
@@ -83,7 +82,7 @@ class Authority:
         return cls(certificate, key)
 
     @classmethod
-    def load(cls, folder: Path) -> Authority:
+    def load(cls, folder: Path) -> Self:
         """Return the authority whose files are in a folder.
 
         Raises:

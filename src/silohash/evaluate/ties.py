@@ -135,10 +135,8 @@ class Histogram:
         """
         others = self.items - self.relevant
         farther = others.sum(1, keepdims=True) - np.cumsum(others, 1) + others / 2
-        pairs = (self.relevant_in_all * others.sum(1)).astype(np.float64)
-        return np.asarray(
-            np.divide((self.relevant * farther).sum(1), pairs, np.full(len(pairs), np.nan), where=pairs > 0)
-        )
+        pairs = self.relevant_in_all * others.sum(1)
+        return np.where(pairs > 0, divided((self.relevant * farther).sum(1), pairs), np.nan)
 
     def groups(self, cutoff: int | None) -> Groups:
         """Return the tie groups, cut after ``cutoff`` items (None: not cut)."""

@@ -1,10 +1,8 @@
 """The interface of an index, and the manifest that ties an index to the model whose codes it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -119,13 +117,13 @@ class Neighbors:
     ties_at_cut: npt.NDArray[np.int64]
 
     @classmethod
-    def empty(cls, queries: int, k: int) -> Neighbors:
+    def empty(cls, queries: int, k: int) -> Self:
         """Return a result that is filled up with -1, to be filled in."""
         shape = (queries, k)
         return cls(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(queries, np.int64))
 
     @classmethod
-    def whole(cls, keys: Keys, distances: Distances) -> Neighbors:
+    def whole(cls, keys: Keys, distances: Distances) -> Self:
         """Return the result of one query of which no item was left out, from keys and distances ``(n,)``."""
         return cls(keys[None], distances[None], np.zeros(1, np.int64))
 

@@ -228,7 +228,7 @@ class Codes:
         """Return the number, length and modality of the codes, and the digest of their model, in one line."""
         return f"Codes({len(self):,} {self.modality} codes of {self.bits} bits, model {self.model_digest})"
 
-    def take(self, rows: Rows) -> Codes:
+    def take(self, rows: Rows) -> Self:
         """Return the codes of the given rows.
 
         Raises:

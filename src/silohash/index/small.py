@@ -133,5 +133,4 @@ def _distances(codes: Words, query: Words) -> npt.NDArray[np.uint16]:
     """Return the distances in bits between codes ``(n, W)`` and a query ``(W,)``, ``(n,)``."""
     differing = np.bitwise_count(codes ^ query)
     # The sum over a single word would take longer than the rest.
-    summed = differing[:, 0].astype(np.uint16) if len(query) == 1 else differing.sum(axis=1, dtype=np.uint16)
-    return np.asarray(summed)
+    return np.asarray(differing[:, 0] if len(query) == 1 else differing.sum(axis=1), np.uint16)

@@ -8,13 +8,11 @@ Codes, keys and digests of items are in memory. They take one byte per eight bit
 reads the rows of its final hits only. A process that answers many searches keeps all rows in memory (`Store.kept_rows`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -60,7 +58,7 @@ class Store:
         self.noise: Noise | None = None
 
     @classmethod
-    def create(cls, path: Path, manifest: IndexManifest, *, magnitudes: bool = False) -> Store:
+    def create(cls, path: Path, manifest: IndexManifest, *, magnitudes: bool = False) -> Self:
         """Create an empty index file and open it.
 
         If ``magnitudes`` is set, the file keeps those of all items, up to `MOST_MAGNITUDE_BYTES`.
@@ -82,7 +80,7 @@ class Store:
         if former is not None:
             former.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

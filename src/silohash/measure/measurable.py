@@ -5,12 +5,10 @@ partner of the other modality (`PairRule`). By scores, those are relevant that t
 (`ScoreRule`). All is checked before the training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +47,7 @@ class LabelRule:
         self._ignored = ignored_labels(archive, settings)
         self.queries, self.database = counted_items(archive, self._labels, self._ignored)
 
-    def without(self, trained: Rows) -> LabelRule:
+    def without(self, trained: Rows) -> Self:
         """Return the rule with a database without the given rows, or the rule itself if the database has none of them."""
         rest = np.setdiff1d(self.database, trained)
         if len(rest) == len(self.database):
@@ -113,7 +111,7 @@ class PairRule:
             raise errors.PairsNeeded(_without_pairs(archive))
         self._pictures = picture_numbers(archive)
 
-    def without(self, trained: Rows) -> PairRule:
+    def without(self, trained: Rows) -> Self:
         """Return the rule itself, because its items are those of the split ``query``."""
         return self
 

@@ -9,8 +9,6 @@ A hub changes to the model of a new run as soon as the silos have it. Each query
 model of one run. The change is recorded in the folder of the new run, so that it outlives the process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from logging import WARNING
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from typing_extensions import override
 
@@ -78,7 +76,7 @@ class LocalBackend(RunSearch):
     """Search the silos of a finished run in threads of this process."""
 
     @classmethod
-    def open(cls, folder: Path) -> LocalBackend:
+    def open(cls, folder: Path) -> Self:
         """Open the indexes of a run, which must have been indexed."""
         run = Run.open(folder)
         backend = cls(run, open_nodes(run.index_folder, prepared=True))

@@ -11,15 +11,7 @@ from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias, get_args
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-    start_http_server,
-)
+import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -77,7 +69,7 @@ class Metrics:
 
     def __init__(self, silos: Iterable[str] = ()) -> None:
         """Count from 0. ``silos`` are those with a breaker."""
-        self.registry = CollectorRegistry()
+        self.registry = prometheus.CollectorRegistry()
         counter, gauge, histogram = _makers(self.registry)
         self._federation = _Federation()
         self._breaker = gauge("silohash_silo_breaker", "Whether the silo's breaker is in a state.", ("silo", "state"))
@@ -99,7 +91,7 @@ class Metrics:
         )
         gauge("silohash_build_info", "Version of silohash.", ("version",)).labels(__version__).set(1)
         self.registry.register(self._federation)
-        ProcessCollector(registry=self.registry)
+        prometheus.ProcessCollector(registry=self.registry)
         # A counter that appears with its first event has no rise from 0 that Prometheus could see.
         for kind, outcome in product(get_args(Kind), get_args(Outcome)):
             self._queries.labels(kind, outcome)
@@ -111,7 +103,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)
 
     def query(self, kind: Kind, outcome: Outcome, seconds: float) -> None:
         """Count a query."""
@@ -140,11 +132,11 @@ class Metrics:
 
 
 def _makers(
-    registry: CollectorRegistry,
-) -> tuple[Callable[..., Counter], Callable[..., Gauge], Callable[..., Histogram]]:
+    registry: prometheus.CollectorRegistry,
+) -> tuple[Callable[..., prometheus.Counter], Callable[..., prometheus.Gauge], Callable[..., prometheus.Histogram]]:
     """Return what makes the counters, gauges and histograms of a registry."""
-    histogram = partial(Histogram, buckets=BUCKETS, registry=registry)
-    return partial(Counter, registry=registry), partial(Gauge, registry=registry), histogram
+    histogram = partial(prometheus.Histogram, buckets=BUCKETS, registry=registry)
+    return partial(prometheus.Counter, registry=registry), partial(prometheus.Gauge, registry=registry), histogram
 
 
 Refusal: TypeAlias = Literal[
@@ -172,7 +164,7 @@ class SiloMetrics:
     """Count what a silo answers. Every process has metrics of its own."""
 
     def __init__(self, status: SiloStatus) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = prometheus.CollectorRegistry()
         counter, gauge, histogram = _makers(self.registry)
         self._answered = counter("silohash_silo_answered", "Requests that were answered.", ("kind",))
         self._refused = counter("silohash_silo_refused", "Requests that were refused.", ("reason",))
@@ -180,7 +172,7 @@ class SiloMetrics:
         self._released = counter("silohash_silo_released_items", "Items in answers to queries.")
         self._bytes = counter("silohash_silo_answer_bytes", "Bytes of all answers.")
         self._items = gauge("silohash_items", "Codes that can be searched.", ("modality",))
-        ProcessCollector(registry=self.registry)
+        prometheus.ProcessCollector(registry=self.registry)
         for reason in ("forged", "replayed", "stale"):
             self._refused.labels(reason)
         self._show(status)
@@ -230,7 +222,7 @@ def serving_metrics(settings: MetricsSettings, status: SiloStatus) -> Iterator[S
     """
     metrics, (host, port) = SiloMetrics(status), host_and_port(settings.listen)
     try:
-        server, thread = start_http_server(port, host, metrics.registry)
+        server, thread = prometheus.start_http_server(port, host, metrics.registry)
     except OSError as error:
         raise AddressUnavailable(
             f"The address {settings.listen} of [metrics] cannot be used ({error.strerror}). Each process of a silo needs an "

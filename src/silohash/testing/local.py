@@ -30,24 +30,9 @@ from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
 from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec
 from silohash.run.model.scores import match_score
+from silohash.testing import inputs
 from silohash.testing.check import Check, require, require_finite, require_tower_stays, same_arrays
 from silohash.testing.federated import federated_method_checks, require_good_records
-from silohash.testing.inputs import (
-    BITS,
-    LACKING,
-    LACKING_NODES,
-    NODE_WIDTH,
-    Held,
-    lacking,
-    lacking_nodes,
-    loop_config,
-    model_spec,
-    node_data,
-    node_spec,
-    over_items,
-    prepared_inputs,
-    silo_data,
-)
 from silohash.testing.loop import Records, run_loop
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.silo import make_context, train_silo
@@ -92,16 +77,16 @@ class Subject:
 
     def data(self, count: int) -> SiloData:
         """Return the pairs of a silo."""
-        return node_data(count) if self.scores_pairs else silo_data(count)
+        return inputs.node_data(count) if self.scores_pairs else inputs.silo_data(count)
 
     def spec(self, dropout: float = 0.0) -> ModelSpec:
         """Return the structure of a model that fits the pairs."""
-        return node_spec(dropout) if self.scores_pairs else model_spec(dropout=dropout)
+        return inputs.node_spec(dropout) if self.scores_pairs else inputs.model_spec(dropout=dropout)
 
     def built(self, spec: ModelSpec | None = None, *, seed: int = 0) -> nn.Module:
         """Return the network before the training."""
         with seeds.torch_globally(seed, "weights"):
-            return self.method().build(spec or self.spec(), BITS)
+            return self.method().build(spec or self.spec(), inputs.BITS)
 
     def trained(
         self, data: SiloData, *, spec: ModelSpec | None = None, epochs: int = 1, seed: int = 0
@@ -109,7 +94,7 @@ class Subject:
         """Train one silo for one round."""
         model = self.built(spec or self.spec(dropout=0.1), seed=seed)
         rate = 0.003 if self.scores_pairs else 0.01
-        config = loop_config(seed=seed, epochs=epochs, rounds=1, batch=16, learning_rate=rate)
+        config = inputs.loop_config(seed=seed, epochs=epochs, rounds=1, batch=16, learning_rate=rate)
         task = SiloTask("train", 0, Message("broadcast", "server", 0, params=params_of(model)))
         context = make_context(task, config, model=model, local=self.method(), data=data)
         return train_silo(context, FederatedMethod(None), config), context
@@ -139,7 +124,7 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
 
 
 def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
-    cases = LACKING_NODES if subject.scores_pairs else LACKING
+    cases = inputs.LACKING_NODES if subject.scores_pairs else inputs.LACKING
     found: dict[str, Callable[[], None]] = {
         "is-deterministic": partial(_is_deterministic, subject),
         **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in cases},
@@ -147,10 +132,10 @@ def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
     if not subject.scores_pairs:
         found |= {f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in MODALITIES}
     if not subject.takes_steps:
-        return found | over_items("hashes", partial(_hashes, subject))
+        return found | inputs.over_items("hashes", partial(_hashes, subject))
     found["resets-its-state"] = partial(_resets_state, subject)
     if not subject.scores_pairs:
-        learns = over_items("learns", partial(_learns, subject))
+        learns = inputs.over_items("learns", partial(_learns, subject))
         return found | learns | {"names-its-terms-and-moves-every-parameter": partial(_names_terms, subject)}
     return found | {
         "learns": partial(_learns_pairs, subject),
@@ -160,8 +145,8 @@ def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
     }
 
 
-def _learns(subject: Subject, *, held: Held, single: bool) -> None:
-    data, spec = silo_data(64, single=single, held=held), model_spec(held=held, dropout=0.1)
+def _learns(subject: Subject, *, held: inputs.Held, single: bool) -> None:
+    data, spec = inputs.silo_data(64, single=single, held=held), inputs.model_spec(held=held, dropout=0.1)
     first, _ = subject.trained(data, spec=spec)
     last, _ = subject.trained(data, spec=spec, epochs=8)
     require_finite({"loss": first.loss, **last.update.params}, "After the training,")
@@ -171,8 +156,8 @@ def _learns(subject: Subject, *, held: Held, single: bool) -> None:
 
 
 def _learns_pairs(subject: Subject) -> None:
-    data = node_data(64)
-    result, context = subject.trained(data, spec=node_spec(0.1, LEARNING_WIDTH), epochs=8)
+    data = inputs.node_data(64)
+    result, context = subject.trained(data, spec=inputs.node_spec(0.1, LEARNING_WIDTH), epochs=8)
     require_finite({"loss": result.loss, **result.update.params}, "After the training,")
     require(bool(result.terms), "The method does not return any terms.")
     score, chance, *_ = match_score(context.model, data, np.arange(64))
@@ -196,7 +181,7 @@ def _is_deterministic(subject: Subject) -> None:
 
 
 def _stays_finite(subject: Subject, case: str) -> None:
-    data = lacking_nodes(case) if subject.scores_pairs else lacking(case)
+    data = inputs.lacking_nodes(case) if subject.scores_pairs else inputs.lacking(case)
     result, context = subject.trained(data, epochs=2)
     require_finite(result.update.params, "The parameter")
     require_finite(result.terms, "The term")
@@ -207,7 +192,7 @@ def _stays_finite(subject: Subject, case: str) -> None:
 
 
 def _leaves_tower(subject: Subject, missing: str) -> None:
-    result, context = subject.trained(lacking("no pictures" if missing == "image" else "no texts"))
+    result, context = subject.trained(inputs.lacking("no pictures" if missing == "image" else "no texts"))
     require(result.update.weights[missing] == 0, f"The weight of a {missing} tower without inputs should be 0.")
     require_tower_stays(context.payload.params, result.update.params, missing)
 
@@ -231,7 +216,7 @@ def _require_steps(method: LocalMethod, model: nn.Module) -> None:
 
 
 def _names_terms(subject: Subject) -> None:
-    method, data, model, state = subject.method(), silo_data(16), subject.built(), SiloState()
+    method, data, model, state = subject.method(), inputs.silo_data(16), subject.built(), SiloState()
     method.init_state(model, data, state)
     steps = method.steps(model)
     require(len({step.name for step in steps}) == len(steps), "Two steps have the same name.")
@@ -247,15 +232,16 @@ def _names_terms(subject: Subject) -> None:
 def _moves(subject: Subject) -> None:
     model = subject.built()
     _require_steps(subject.method(), model)
-    before, after = params_of(model), subject.trained(node_data(40), spec=subject.spec(0.1), epochs=3)[0].update.params
+    before = params_of(model)
+    after = subject.trained(inputs.node_data(40), spec=subject.spec(0.1), epochs=3)[0].update.params
     still = [name for name, _ in model.named_parameters() if np.array_equal(before[name], after[name])]
     require(not still, f"The training does not move {', '.join(still)}.")
 
 
 def _returns_float32(name: str) -> None:
     """Check that outputs are float32 where the towers compute in bfloat16."""
-    worker = Worker(prepared_inputs(name, "fedcafe", (30, 20, 10)), torch.device("cpu"))
-    batch = silo_data(8).batch(torch.arange(8))
+    worker = Worker(inputs.prepared_inputs(name, "fedcafe", (30, 20, 10)), torch.device("cpu"))
+    batch = inputs.silo_data(8).batch(torch.arange(8))
     with autocast("bfloat16", torch.device("cpu")):
         outputs = worker.model(batch)
     for part in ("feature", "logit", "code", "class_logit"):
@@ -272,17 +258,17 @@ def _scores(model: nn.Module, data: SiloData) -> torch.Tensor:
 
 
 def _ignores_padding(subject: Subject) -> None:
-    model, data = subject.built(), node_data(6)
+    model, data = subject.built(), inputs.node_data(6)
     assert data.image is not None  # noqa: S101  made-up data has both modalities
     assert data.text is not None  # noqa: S101
     longer = torch.cat([data.text, torch.full((6, 3), -1, dtype=torch.int32)], dim=1)
-    more = torch.cat([data.image, torch.zeros(6, 2, NODE_WIDTH + BOX)], dim=1)
+    more = torch.cat([data.image, torch.zeros(6, 2, inputs.NODE_WIDTH + BOX)], dim=1)
     apart = (_scores(model, data) - _scores(model, replace(data, image=more, text=longer))).abs().max()
     require(float(apart) < TOLERANCE, f"Padding changes a score by {float(apart):.2g}.")
 
 
 def _scores_one(subject: Subject) -> None:
-    model, data = subject.built(), node_data(6)
+    model, data = subject.built(), inputs.node_data(6)
     together = _scores(model, data)
     require(together.shape == (6, 6), f"The scores of 6 images and 6 texts have shape {tuple(together.shape)}.")
     require(together.dtype == torch.float32, f"Scores are {together.dtype}; they should be float32.")
@@ -302,18 +288,18 @@ def _federated_checks(name: str, kind: Any) -> list[Check]:  # noqa: ANN401  a c
     ]
 
 
-def _hashes(subject: Subject, *, held: Held, single: bool) -> None:
+def _hashes(subject: Subject, *, held: inputs.Held, single: bool) -> None:
     """Check that codes of items that the method has not seen are clearly better than random ones."""
-    data = silo_data(160, single=single, held=held)
+    data = inputs.silo_data(160, single=single, held=held)
     train, queries = data.take(torch.arange(120)), data.take(torch.arange(120, 160))
-    _, context = subject.trained(train, spec=model_spec(held=held))
-    score, chance, *_ = validation_score(context.model, train, queries, BITS)
+    _, context = subject.trained(train, spec=inputs.model_spec(held=held))
+    score, chance, *_ = validation_score(context.model, train, queries, inputs.BITS)
     require(score > ABOVE_RANDOM_CODES * chance, f"mAP is {score:.3f}, and that of random codes is {chance:.3f}.")
 
 
 def _trains(name: str, federated: str) -> None:
     listener = Records()
-    state = run_loop(prepared_inputs(name, federated, SIZES, rounds=2), listener)
+    state = run_loop(inputs.prepared_inputs(name, federated, SIZES, rounds=2), listener)
     require_finite(state.server.params, "The parameter")
     require_good_records(listener, finite=False)
     require((listener.records[-1].validation or 0) > 0, "The validation score of the last round is not above 0.")
@@ -321,7 +307,7 @@ def _trains(name: str, federated: str) -> None:
 
 def _refuses(name: str, federated: str) -> None:
     try:
-        prepared_inputs(name, federated, SIZES)
+        inputs.prepared_inputs(name, federated, SIZES)
     except UserError as error:
         require("Set federated.name = " in str(error), f"The refusal does not say what to do: {error}")
     else:
@@ -334,16 +320,19 @@ def _equals_pooled(name: str) -> None:
     method = kind(kind.Params(**kind.presets["recommended"]))
     if not isinstance(method, FromSums):
         try:
-            prepared_inputs(name, "fedsums", SIZES)
+            inputs.prepared_inputs(name, "fedsums", SIZES)
         except UserError:
             return
         require(condition=False, message="fedsums is not refused, although the method does not define sums.")
-    rounds = method.exchanges(BITS)
+    rounds = method.exchanges(inputs.BITS)
     pooled, shared = (
-        run_loop(prepared_inputs(name, federated, SIZES, rounds=rounds, validation=0), validate=False).server.params
+        run_loop(
+            inputs.prepared_inputs(name, federated, SIZES, rounds=rounds, validation=0), validate=False
+        ).server.params
         for federated, rounds in (("centralized", 1), ("fedsums", rounds))
     )
-    data, model = silo_data(sum(SIZES)), Worker(prepared_inputs(name, "local", SIZES), torch.device("cpu")).model
+    data = inputs.silo_data(sum(SIZES))
+    model = Worker(inputs.prepared_inputs(name, "local", SIZES), torch.device("cpu")).model
     codes = []
     for params in (pooled, shared):
         install(model, params)

@@ -1,11 +1,10 @@
 """Save and load checkpoints, from which an interrupted run continues with the same results."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from silohash.base import files
 from silohash.base.errors import DamagedFile, RunChanged
@@ -51,7 +50,7 @@ class RunState:
             return self.server, self.silos, self.round - 1
         return self.best_server, self.best_silos, self.best_round
 
-    def with_score(self, score: float | None, *, final: bool = False) -> RunState:
+    def with_score(self, score: float | None, *, final: bool = False) -> Self:
         """Return the state with the last round as the best one, if its score is the highest so far or if it is final.
 
         A final round is deployed even if an earlier one has a higher score. Without validation, there is no score.

@@ -23,7 +23,7 @@ from silohash.base.errors import EmptyInput, NotFound, OutOfRange, QueryUnsuitab
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
-from silohash.search.composed import Composed
+from silohash.search.composed import TEXT_WEIGHT, Composed
 from silohash.search.federation import WITHOUT_WORDS
 from silohash.search.hits import Hits, SearchOptions
 from silohash.search.merge import WAITING
@@ -1036,10 +1036,10 @@ def test_a_picture_and_words_are_one_query(folder: Path, hub: HubBackend, local:
     by_words = [hit.id for hit in hits[1] if hit.matched]
     assert by_words == [hit.id for hit in alone["text"] if hit.matched], "words order the first hits of each"
     assert all(found.strengths is None for found in hits.values()), "nothing is known of such queries"
-    assert same(search(hub, value=Composed(picture, "blue frame"), k=50), hits[0.5])
+    assert same(search(hub, value=Composed(picture, "blue frame"), k=50), hits[TEXT_WEIGHT])
     with open_run(folder) as run:
-        again = run.search("blue frame -green", image=picture, k=50, region="0,0,1,1", text_weight=0.5)
-        assert again.ids == tuple(hit.id for hit in hits[0.5] if "green" not in hit.caption)
+        again = run.search("blue frame -green", image=picture, k=50, region="0,0,1,1", text_weight=TEXT_WEIGHT)
+        assert again.ids == tuple(hit.id for hit in hits[TEXT_WEIGHT] if "green" not in hit.caption)
     unknown = search(local, value=Composed(picture, "zebra"), k=50)
     assert (unknown.ids, unknown.unknown_words) == (alone["image"].ids, ("zebra",))
     assert unknown.strengths is None

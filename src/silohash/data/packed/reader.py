@@ -259,14 +259,11 @@ OBJECT_KINDS: Mapping[str, tuple[Any, ...]] = {
 }
 """What an object of a drawn scene can be, and the boxes of the scene in which it can lie."""
 
-SCENE = (400, 100)
-"""Width and height of a drawn scene, in pixels."""
-
 
 def scene_regions(scenes: Sequence[Sequence[Mapping[str, Any]]]) -> Regions:
     """Return the objects of drawn scenes, each as its `OBJECT_KINDS`, one value per kind, and its ``bbox``.
 
-    A scene's objects are mappings. ``bbox`` is x, y, width and height in pixels.
+    A scene's objects are mappings. ``bbox`` is x, y, width and height in pixels of the scene, which is 400 x 100.
     """
     most = max(map(len, scenes))
     features = np.zeros((len(scenes), most, sum(map(len, OBJECT_KINDS.values()))), np.float32)
@@ -275,7 +272,8 @@ def scene_regions(scenes: Sequence[Sequence[Mapping[str, Any]]]) -> Regions:
         for place, thing in enumerate(objects):
             features[row, place] = np.hstack([np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()])
             boxes[row, place] = np.add(thing["bbox"], [0, 0, *thing["bbox"][:2]])
-    return Regions(features, relative_boxes(boxes, np.tile(np.array(SCENE), (len(scenes), 1))), np.arange(len(scenes)))
+    sizes = np.tile([400, 100], (len(scenes), 1))
+    return Regions(features, relative_boxes(boxes, sizes), np.arange(len(scenes)))
 
 
 def read_regions(file: Callable[[str], Path], option: str, pictures: Rows) -> Regions:

@@ -26,6 +26,7 @@ CARD = MethodCard(
     summary="Average models, and let each silo deploy its own: with private hash layers, or as it trained it.",
     sends=("parameters that are not private", "number of items"),
     keeps=("its model",),
+    differs_from_paper=(),
 )
 
 

@@ -19,6 +19,8 @@ from silohash.methods.federated.shared_means import NOT_OF_METHOD, declared_valu
 from silohash.methods.message import SECTIONS, Message
 from silohash.models.towers import group_of
 
+Skills = npt.NDArray[np.float64]
+
 STATISTICS = "statistics"
 """Kind of the message that a silo sends before its update, if the method exchanges statistics."""
 
@@ -219,37 +221,56 @@ def mislabeled_silos(scores: Sequence[Message], by: ValidationBy = "labels", *, 
 
     Each message holds the ``auc`` of the common model on the silo's held-back items, its standard error ``auc_error``, and
     the number of items ``judged`` that it averages. A silo is reported if the upper confidence limit of its skill is below
-    `MIN_RELATIVE_SKILL` of the median. This is a one-sided quasi-binomial t-test: values from -1 to 1 with mean m have at
-    most the variance 1 - m^2, and which share of it they have is estimated from the items of all silos. The level is
-    `MAX_WRONG`, divided by the numbers of silos and of ``rounds`` (Bonferroni), because a wrong report in any round is an
-    error. At least three silos must be judged.
+    `MIN_RELATIVE_SKILL` of the median. The level is `MAX_WRONG`, divided by the numbers of silos and of ``rounds``
+    (Bonferroni), because a wrong report in any round is an error. At least three silos must be judged.
 
     Source: Chen et al., "FOCUS: Dealing with Label Quality Disparity in Federated Learning", 2020, which judges labels
-    by the common model's performance on a silo's data. Test: McCullagh and Nelder, "Generalized Linear Models", 1989,
-    section 4.5.
+    by the common model's performance on a silo's data.
+    """
+    tested = [(message, count) for message in scores if (count := _judged_items(message)) >= MIN_JUDGED]
+    if len(tested) < 3:
+        return {}
+    skills = np.array([2 * message.scalars["auc"] - 1 for message, _ in tested])
+    errors = np.array([2 * message.scalars["auc_error"] for message, _ in tested])
+    typical, share = float(np.median(skills)), MIN_RELATIVE_SKILL[by]
+    if typical < MIN_TYPICAL_SKILL:
+        return {}
+    sizes = np.array([float(count) for _, count in tested])
+    limits = _upper_limits(skills, errors, sizes, share, MAX_WRONG / (len(tested) * rounds))
+    return {
+        message.sender: f"its {by} do not match the others: on its held-back items the model separates right from wrong "
+        f"with {max(0.0, skill / typical):.0%} of the median silo's skill"
+        for (message, _), skill, limit in zip(tested, skills, limits, strict=True)
+        if limit < share * typical
+    }
+
+
+def _judged_items(message: Message) -> int:
+    """Return the number of items whose area a silo reports; 0 if nearly all that they search is relevant."""
+    known = message.scalars.keys() >= {"auc", "auc_error", "chance"} and message.scalars["chance"] <= MAX_CHANCE
+    return min(message.counts.get("judged", 0), message.counts["queries"]) if known else 0
+
+
+def _upper_limits(skills: Skills, errors: Skills, sizes: Skills, share: float, level: float) -> Skills:
+    """Return the upper confidence limit of each silo's skill, beside a share of the median, which is uncertain as well.
+
+    This is a quasi-binomial t-test: values from -1 to 1 with mean m have at most the variance 1 - m^2, and which part of it
+    they have is estimated from the items of all silos.
+
+    Args:
+        skills: Mean skill per silo, ``(S,)``.
+        errors: Its standard error, ``(S,)``.
+        sizes: Number of items per silo, ``(S,)``.
+        share: Share of the median skill that a silo is compared with.
+        level: Probability that a limit is below the true skill.
+
+    Source: McCullagh and Nelder, "Generalized Linear Models", 1989, section 4.5.
     """
     from scipy.special import stdtrit  # here, because its import is slow
 
-    counted = ((message, min(message.counts.get("judged", 0), message.counts["queries"])) for message in scores)
-    judged = [
-        (m, n) for m, n in counted if n >= MIN_JUDGED and "auc" in m.scalars and m.scalars["chance"] <= MAX_CHANCE
-    ]
-    if len(judged) < 3:
-        return {}
-    tested, sizes = [message for message, _ in judged], np.array([float(count) for _, count in judged])
-    skills = np.array([2 * message.scalars["auc"] - 1 for message in tested])
-    variances = sizes * np.array([2 * message.scalars["auc_error"] for message in tested]) ** 2
-    typical, share = float(np.median(skills)), MIN_RELATIVE_SKILL[by]
-    largest = float((sizes - 1) @ np.maximum(1 - skills**2, 0))
-    dispersion = float((sizes - 1) @ variances) / largest if largest else 0.0
-    squares = dispersion * (1 - (share * typical) ** 2) / sizes
-    errors = np.sqrt(squares + share**2 * MEDIAN_VARIANCE * squares.mean() / len(tested))
-    level = MAX_WRONG / (len(tested) * rounds)
-    highest = skills + stdtrit(float((sizes - 1).sum()), 1 - level) * errors
-    what = "its labels" if by == "labels" else "its pairs of pictures and texts"
-    return {
-        message.sender: f"{what} do not match the others: on its held-back items the model separates right from wrong with "
-        f"{max(0.0, skill / typical):.0%} of the median silo's skill"
-        for message, skill, high in zip(tested, skills, highest, strict=True)
-        if typical >= MIN_TYPICAL_SKILL and high < share * typical
-    }
+    free = sizes - 1
+    largest = float(free @ (1 - skills**2))
+    dispersion = float(free @ (sizes * errors**2)) / largest if largest > 0 else 0.0
+    squares = dispersion * (1 - (share * np.median(skills)) ** 2) / sizes
+    spread = np.sqrt(squares + share**2 * MEDIAN_VARIANCE * squares.mean() / len(sizes))
+    return np.asarray(skills + stdtrit(float(free.sum()), 1 - level) * spread)

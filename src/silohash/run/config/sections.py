@@ -3,12 +3,10 @@
 The docstring under each key becomes its comment in the files that ``silohash new`` writes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -57,7 +55,7 @@ class DataConfig(Section):
     ["t2t"]."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> DataConfig:
+    def _one_source(self) -> Self:
         if (self.name is None) == (self.path is None):
             raise ValueError('set either name (an archive, for example "glyphs") or path (a folder)')
         if self.follow_links and self.path is None:
@@ -69,7 +67,7 @@ class DataConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _known_protocol(self) -> DataConfig:
+    def _known_protocol(self) -> Self:
         from silohash.data import ARCHIVES
         from silohash.data.benchmarks.dataset import Dataset, benchmarks
         from silohash.data.build.archive import BuiltSet

@@ -1,7 +1,5 @@
 """The codes of any archive, for use in other programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from silohash.base.errors import ChoiceNeeded, ModalityNeeded

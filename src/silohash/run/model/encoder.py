@@ -4,8 +4,6 @@ An `Encoder` does not depend on the program that runs the towers. `silohash.run.
 `silohash.run.model.encoder` runs them with onnxruntime. Both include the federated method's adaptation of the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, TypeAlias

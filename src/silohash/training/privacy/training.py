@@ -7,15 +7,13 @@ Everything exact is left out of messages: weights are equal for all silos, becau
 would be exact, and losses stay in the silo.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -85,7 +83,7 @@ class PrivateRound:
     drawn: int
 
     @classmethod
-    def of(cls, task: SiloTask, config: RunConfig, settings: PrivacyConfig, silos: int) -> PrivateRound:
+    def of(cls, task: SiloTask, config: RunConfig, settings: PrivacyConfig, silos: int) -> Self:
         """Return the noise for a task."""
         key = task.kept.get(KEY)
         if key is None or settings.repeatable:

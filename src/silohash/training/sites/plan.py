@@ -5,14 +5,13 @@ every silo receives. From the plan, the server makes the inputs of the model (`P
 its own items (`Plan.silo_inputs`). They equal the inputs of a run in which all items are on one machine.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -183,7 +182,7 @@ class Plan:
     announced: Sequence[Announced] = ()
 
     @classmethod
-    def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
+    def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Self:
         """Return the plan of a run. Silos that have not described their items join later, and have no items in the plan.
 
         Raises:
@@ -204,7 +203,7 @@ class Plan:
             sizes=[(name, *sizes.get(name, (0, 0))) for name in silos],
         )
 
-    def with_networks(self, resolved: ResolvedConfig) -> Plan:
+    def with_networks(self, resolved: ResolvedConfig) -> Self:
         """Return the plan with the published networks of a config, if it has any, from their files on this machine."""
         towers = model_spec(self.featurizers, resolved, len(self.labels), {}).networks
         settings = {modality: tower.settings for modality, tower in towers.items()}
@@ -224,7 +223,7 @@ class Plan:
         return Message(kind="plan", sender="server", round=0, extras=extras, notes=notes)
 
     @classmethod
-    def decode(cls, message: Message) -> Plan:
+    def decode(cls, message: Message) -> Self:
         """Return the plan that `encode` turned into a message."""
         notes, extras = message.notes, message.extras
         return cls(

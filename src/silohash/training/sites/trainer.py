@@ -4,8 +4,6 @@ It reads tasks from standard input and writes results to standard output. It run
 everything that it needs to continue after a restart is in its folder.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib
@@ -13,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -137,7 +135,7 @@ class Announced:
     silos: list[str]
 
     @classmethod
-    def of(cls, task: SiloTask, settings: SiteSettings) -> Announced:
+    def of(cls, task: SiloTask, settings: SiteSettings) -> Self:
         """Read a task of the kind ``describe``.
 
         Raises:

@@ -10,12 +10,10 @@ Speech DNNs", Interspeech 2014 (error feedback); Stich, Cordonnier and Jaggi, "S
 (top-k).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -214,7 +212,7 @@ class Compression(Link):
     federated: FederatedMethod
 
     @classmethod
-    def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Compression:
+    def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Self:
         """Return the compression of a config."""
         codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
         return cls(codecs.get(compression.kind), compression.kind == "hash_layers", federated)

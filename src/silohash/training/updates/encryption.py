@@ -16,15 +16,13 @@ set           modulus  largest sum         error of a sum over K silos          
 Source: Cheon, Kim, Kim and Song, "Homomorphic Encryption for Arithmetic of Approximate Numbers", ASIACRYPT 2017.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -168,7 +166,7 @@ class SiloKey:
     seal: bytes = field(repr=False)
 
     @classmethod
-    def new(cls) -> SiloKey:
+    def new(cls) -> Self:
         """Return a new random key."""
         require("cryptography", "Encryption of updates")
         return cls({scheme.name: context_bytes(new_context(scheme), secret=True) for scheme in SCHEMES}, os.urandom(32))
@@ -180,7 +178,7 @@ class SiloKey:
         write_arrays(path, arrays, private=True)
 
     @classmethod
-    def load(cls, path: Path) -> SiloKey:
+    def load(cls, path: Path) -> Self:
         """Read the key that `save` wrote.
 
         Raises:
@@ -194,7 +192,7 @@ class SiloKey:
         return cls({name: arrays[name].tobytes() for name in names}, arrays["seal"].tobytes())
 
     @classmethod
-    def of_run(cls, folder: Path) -> SiloKey:
+    def of_run(cls, folder: Path) -> Self:
         """Return the key of a run whose silos are on this machine. It is made when it is first needed."""
         path = folder / KEY
         if not path.exists():

@@ -141,7 +141,7 @@ def test_misfits_are_named_by_their_skill_and_by_what_was_compared() -> None:
     assert mislabeled_silos(HONEST) == mislabeled_silos(HONEST, "pairs") == {}
     assert mislabeled_silos([*HONEST, scored("half", 0.69)]) == {}
     by_pairs = mislabeled_silos([*HONEST, scored("half", 0.69, items=300)], "pairs")
-    assert by_pairs["half"].startswith("its pairs of pictures and texts do not match the others")
+    assert by_pairs["half"].startswith("its pairs do not match the others")
     assert by_pairs["half"].endswith("with 53% of the median silo's skill")
     by_labels = mislabeled_silos([*HONEST, scored("wrong", 0.45)])
     assert by_labels["wrong"].startswith("its labels do not match the others")

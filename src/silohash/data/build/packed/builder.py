@@ -33,6 +33,7 @@ from silohash.data.pictures.reading import PictureFiles
 Row: TypeAlias = dict[str, Any]
 Contents: TypeAlias = dict[str, Any]
 """The rows of each table, by its file, and the arrays of each ``.npz`` file."""
+Fill: TypeAlias = Callable[[Path, Contents], Iterable[str]]
 
 FACTS = Path(__file__).with_name("facts")
 """Folder with one folder per set: the facts of its tables, and ``facts.json`` with the digests of the published files."""
@@ -41,9 +42,6 @@ BUILT = "built.json"
 """File that lists the digests of what was built. It marks the folder as one that a builder may replace."""
 
 PLANS = read_toml(FACTS.with_name("builders.toml"), remedy=REINSTALL, missing=REINSTALL)
-
-DIGEST_LENGTH = 10
-"""That any of 600,000 texts has the digest of one of 12,000 others by chance has a probability below 1 %."""
 
 DOWNLOAD_AGAIN = "Download it again."
 
@@ -56,14 +54,14 @@ SCENE_STEP, BLUE, SIDES = 150, "#0099ff", ("width", "height")
 
 
 def build_packed(
-    name: str, fill: Callable[[Path, Contents], Iterable[str]] | None,
+    name: str, fill: Fill | None,
     out: Path, *, source: Path | None, registry: str, cap: int, said: Callable[[str], None],
 ) -> dict[str, Any]:  # fmt: skip
     """Build the folder of a packed set that `silohash.data.packed` reads, and return what is in it and what is not.
 
-    ``fill`` replaces the digests in the facts by what it finds in the folder ``source``, or by nothing, adds other contents,
-    and returns the texts whose words are the vocabulary. ``said`` gets a line per step, and a warning if something differs
-    from the published set. ``registry`` and ``cap``, which all builders take, must be empty.
+    ``fill`` replaces the digests in the facts with texts and files of the folder ``source``, or with empty ones, adds other
+    contents, and returns the texts whose words are the vocabulary. ``said`` gets a line per step, and a warning if something
+    differs from the published set. ``registry`` and ``cap``, which all builders take, must be empty.
 
     Raises:
         UserError: If files or rows are missing or differ, a picture is damaged, or the folder cannot be written.
@@ -76,28 +74,34 @@ def build_packed(
     plan, made, path = PLANS[name], PLANS["absent"], FACTS / name / "facts.json"
     known = read_json(path, dict[str, dict[str, str]], remedy=REINSTALL, missing=REINSTALL)
     said(f"Reading {source}")
-    contents: Contents = {table.stem: facts(f"{name}/{table.stem}") for table in sorted(path.parent.glob("*.xz"))}
-    try:
-        vocabulary = fill(source, contents) if fill else ()
-    except (LookupError, ValueError) as error:
-        raise DamagedFile(f"A file in {source} has another form ({detail(error)}). {DOWNLOAD_AGAIN}") from error
-    pictures, (table, column) = pictures_in(source), plan.get("text", ("", ""))
-    items, photos = max(map(len, contents.values())), contents.get(plan["photos"], [])
-    lacking = [f"photo of {next(iter(row.values()))}" for row in photos if row["photo"] not in pictures]
-    lacking += [f"{column} of {next(iter(row.values()))}" for row in contents.get(table, []) if not row[column]]
-    if lacking:
-        raise MissingContent(f"{source} lacks {len(lacking):,} parts: {listed(lacking)}. {DOWNLOAD_AGAIN}")
+    pictures = pictures_in(source)
+    contents = _filled(name, fill, source, pictures)
     with folder_beside(out) as folder:
-        said(f"Writing tables and {len(photos):,} pictures")
-        _write_pictures(folder, [(pictures[row.pop("photo")], row) for row in photos], plan)
-        if table:
-            contents |= _counted([row[column] for row in contents[table]], vocabulary, plan)
+        said("Writing tables and pictures")
+        _write_pictures(folder, [(pictures[row.pop("photo")], row) for row in contents.get(plan["photos"], [])], plan)
         digests = dict(pair for file, content in contents.items() for pair in _write(folder / file, file, content))
         write_json(folder / BUILT, digests)
     if other := [file for file, digest in digests.items() if known["sha256"].get(file) != digest]:
         said(f"warning: not equal to the published set, so results can differ from published ones: {', '.join(other)}")
+    built = {f"SHA-256 of {file}": digest for file, digest in digests.items()}
     absent = {f"not built: {file}": f"{made[file]}; SHA-256 {digest}" for file, digest in known["absent"].items()}
-    return {"items": items, **{f"SHA-256 of {file}": digest for file, digest in digests.items()}, **absent}
+    return {"items": len(contents[plan["items"]]), **built, **absent}
+
+
+def _filled(name: str, fill: Fill | None, source: Path, pictures: Mapping[str, Path]) -> Contents:
+    """Return the facts of a set filled from its source, with word counts; check that the source lacks nothing."""
+    plan = PLANS[name]
+    contents: Contents = {path.stem: facts(f"{name}/{path.stem}") for path in sorted((FACTS / name).glob("*.xz"))}
+    try:
+        vocabulary = fill(source, contents) if fill else ()
+    except (LookupError, ValueError) as error:
+        raise DamagedFile(f"A file in {source} has another form ({detail(error)}). {DOWNLOAD_AGAIN}") from error
+    photos, items, column = contents.get(plan["photos"], []), contents[plan["items"]], plan.get("text", "")
+    lacking = [f"photo of {row[next(iter(row))]}" for row in photos if row["photo"] not in pictures]
+    lacking += [f"{column} of {row[next(iter(row))]}" for row in items if column and not row[column]]
+    if lacking:
+        raise MissingContent(f"{source} lacks {len(lacking):,} parts: {listed(lacking)}. {DOWNLOAD_AGAIN}")
+    return contents | (_counted([row[column] for row in items], vocabulary, plan) if column else {})
 
 
 def facts(table: str) -> list[Row]:
@@ -119,8 +123,9 @@ def digest_of(*texts: str) -> str:
         >>> digest_of('A sign  reading "Stop".') == digest_of("a sign reading ''stop''")
         True
     """
+    # The probability that any of 600,000 texts has the digest of one of 12,000 others by chance is below 1 %.
     plain = "".join(filter(str.isalnum, "".join(texts).lower()))
-    return hashlib.sha256(plain.encode()).hexdigest()[:DIGEST_LENGTH]
+    return hashlib.sha256(plain.encode()).hexdigest()[:10]
 
 
 def look_of(picture: Image.Image) -> int:
@@ -188,9 +193,8 @@ def fill_texts(rows: Iterable[Row], column: str, texts: Iterable[tuple[str, str]
     """Replace the digests in a column by the texts, given with the file of their picture. Those not found become empty."""
     known: dict[str, list[str]] = {}
     for file, text in texts:
-        known.setdefault(digest_of(file, text), []).append(text)
+        known.setdefault(digest_of(file, text), []).append(text)  # captions of a photo may differ in punctuation only
     for row in rows:
-        # Two captions of a photo may differ in punctuation only.
         row[column] = found.pop(0) if (found := known.get(row[column])) else ""
 
 
@@ -211,8 +215,7 @@ def coco18(source: Path, contents: Contents) -> list[str]:
 
 def fashion(source: Path, contents: Contents) -> list[str]:
     """Find the products by their numbers and titles."""
-    rows = contents["pairs.csv"]
-    names, *products = _cells(source, "styles.csv")
+    rows, (names, *products) = contents["pairs.csv"], _cells(source, "styles.csv")
     # The source writes masterCategory for master_category, and titles with commas without quotation marks.
     names = [re.sub("([A-Z])", r"_\1", name).lower() for name in names]
     known = {(line[0], ",".join(line[len(names) - 1 :]).strip()): line for line in products}
@@ -235,14 +238,13 @@ def flickr8k(source: Path, contents: Contents) -> list[str]:
 
 def wiki_sift_lda(source: Path, contents: Contents) -> list[str]:
     """Take the features."""
-    features, arrays = open_mat(find_one(source, "**/raw_features.mat")), dict[str, np.ndarray]()
+    features, arrays = open_mat(find_one(source, "**/raw_features.mat")), contents.setdefault("wiki.npz", {})
     for part in ("train", "test"):
         labels = np.array([int(row["label"]) for row in contents["items.csv"] if row["split"] == part], np.int64)
         for modality in ("image", "text"):
             variable = features.variable(f"{modality[0].upper()}_{part[:2]}")
             arrays[f"{modality}_{part}"] = variable.array(len(labels)).astype(np.float32)
         arrays[f"label_{part}"] = labels
-    contents["wiki.npz"] = arrays
     return []
 
 

@@ -50,6 +50,7 @@ CARD = MethodCard(
         "in the rounds of rotation: one matrix with a value per two bits, and number of items",
         "in the other rounds: parameters, number of items",
     ),
+    differs_from_paper=(),
 )
 
 PAIRS, ROTATION = "pairs", "rotation"

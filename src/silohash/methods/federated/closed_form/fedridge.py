@@ -56,6 +56,7 @@ CARD = MethodCard(
         "cross-products of the vectors",
         "in the other rounds: parameters, number of items",
     ),
+    differs_from_paper=(),
 )
 
 

@@ -39,6 +39,7 @@ CARD = MethodCard(
     sends=(
         "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
     ),
+    differs_from_paper=(),
 )
 
 CLASSES, SOLUTION = "classes", "solution"

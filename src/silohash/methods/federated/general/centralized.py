@@ -25,6 +25,7 @@ CARD = MethodCard(
     link="",
     summary="Train one model on the pooled data of all silos, as a reference for federated methods.",
     sends=("all data",),
+    differs_from_paper=(),
 )
 
 

@@ -20,6 +20,7 @@ CARD = MethodCard(
     link="",
     summary="Train one model per silo, from common initial parameters. Nothing is sent.",
     keeps=("its model",),
+    differs_from_paper=(),
 )
 
 

@@ -32,6 +32,7 @@ CARD = MethodCard(
     link="",
     summary="Train each silo alone with the loss of a federated method, as a federation of one silo. Nothing is sent.",
     keeps=("its model", "what the server of the method would keep"),
+    differs_from_paper=(),
 )
 
 MODEL = "model"

@@ -51,6 +51,7 @@ CARD = MethodCard(
     summary="Classify codes by fixed class codes, and maximize the tie-aware average precision of each batch.",
     supervised=True,
     sends=("before the first round: number of items, of items per label, and of items with several labels",),
+    differs_from_paper=(),
 )
 
 BINS = 17
