@@ -85,7 +85,7 @@ class SearchOptions:
         """Parse the conditions, and check all options (`check_options`)."""
         object.__setattr__(self, "where", conditions_of(self.where))
         object.__setattr__(self, "facets", tuple(self.facets))
-        options.check_options(self.__dict__)
+        options.check_options(self.values())
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
