@@ -59,7 +59,9 @@ def tables_of(name: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
             }
             for row in read_rows(folder / "pairs.jsonl")
         ]
-    elif name != "wiki-sift-lda":
+    elif name == "wiki-sift-lda":
+        return {}
+    else:
         for row in tables["captions.csv"]:
             row["caption"] = digest_of(row["file"], row["caption"])
         for row in tables["images.csv"]:
@@ -86,7 +88,7 @@ def store_facts(data: Path, facts: Path = FACTS, names: Iterable[str] = tuple(BU
         (facts / name).mkdir(parents=True, exist_ok=True)
         for file, rows in tables.items():
             store_table(facts / name / f"{file}.xz", rows)
-        outputs = {"pairs.jsonl"} if name == "nlvr-graphs" else set(tables)
+        outputs = {"nlvr-graphs": {"pairs.jsonl"}, "wiki-sift-lda": {"items.csv", "classes.csv"}}.get(name, set(tables))
         outputs |= {path.relative_to(data / name).as_posix() for path in (data / name).glob("*/vocab.txt")}
         outputs |= {path.name for path in (data / name).glob("regions.jsonl")}
         about = digests_of(data / name, sorted(outputs))

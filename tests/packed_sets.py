@@ -253,4 +253,7 @@ def _wiki(folder: Path) -> None:
         for row, label in enumerate(of_part)
     ]
     write_table(folder / "items.csv", items)
-    write_table(folder / "classes.csv", [{"label": 0, "name": "art"}, {"label": 1, "name": "biology"}])
+    write_table(
+        folder / "classes.csv",
+        [{"label": 0, "name": "art", "train": 2, "test": 1}, {"label": 1, "name": "biology", "train": 2, "test": 1}],
+    )

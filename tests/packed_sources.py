@@ -119,3 +119,10 @@ def _wiki(packed: Path, out: Path) -> None:
     arrays = {name: read_array(packed / "wiki-sift-lda/wiki.npz", key).astype(float) for name, key in keys.items()}
     out.mkdir(parents=True, exist_ok=True)
     scipy.io.savemat(out / "raw_features.mat", arrays)
+    names, items = (read_rows(packed / f"wiki-sift-lda/{name}.csv") for name in ("classes", "items"))
+    write(out / "lists/categories.list", "\n".join(row["name"] for row in names))
+    for part in ("train", "test"):
+        lines = (
+            f"{row['text_id']}\t{row['image_id']}\t{int(row['label']) + 1}" for row in items if row["split"] == part
+        )
+        write(out / f"lists/{part}set_txt_img_cat.list", "\n".join(lines))

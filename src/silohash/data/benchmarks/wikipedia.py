@@ -26,7 +26,7 @@ def read_collectors_files(root: Path) -> Contents:
     """
     lists = [reading.find_one(root, f"**/{part}set_txt_img_cat.list") for part in ("train", "test")]
     names = [line for line in reading.read_lines(reading.find_one(root, "**/categories.list")) if line]
-    train, test = (_read_list(path, len(names)) for path in lists)
+    train, test = (read_list(path, len(names)) for path in lists)
     items = train + test
     pictures = reading.first_by(lambda path: path.stem, reading.find(root, "**/images/**/*.jpg"))
     articles = reading.first_by(lambda path: path.stem, reading.find(root, "**/texts/*.xml"))
@@ -47,8 +47,12 @@ def read_collectors_files(root: Path) -> Contents:
     )
 
 
-def _read_list(path: Path, categories: int) -> list[tuple[str, str, int]]:
-    """Return text, picture and category of each line."""
+def read_list(path: Path, categories: int) -> list[tuple[str, str, int]]:
+    """Return text, picture and category, from 1, of each line.
+
+    Raises:
+        UserError: If the file cannot be read, or a line has another form.
+    """
     items: list[tuple[str, str, int]] = []
     for number, line in enumerate(reading.read_lines(path), start=1):
         cells = line.split()

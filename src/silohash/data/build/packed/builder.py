@@ -27,6 +27,7 @@ from silohash.base.forms import REINSTALL, detail, of_json, reading
 from silohash.base.names import listed
 from silohash.data.benchmarks.coco import elements
 from silohash.data.benchmarks.layouts.reading import find, find_one, first_by, read_lines
+from silohash.data.benchmarks.wikipedia import read_list
 from silohash.data.formats.matlab import open_mat
 from silohash.data.pictures.reading import PictureFiles
 
@@ -237,14 +238,22 @@ def flickr8k(source: Path, contents: Contents) -> list[str]:
 
 
 def wiki_sift_lda(source: Path, contents: Contents) -> list[str]:
-    """Take the features."""
+    """Take the items and their categories from the collectors' lists, and the features."""
+    names = [line for line in read_lines(find_one(source, "**/categories.list")) if line]
     features, arrays = open_mat(find_one(source, "**/raw_features.mat")), contents.setdefault("wiki.npz", {})
+    items: list[Row] = contents.setdefault("items.csv", [])
+    classes: list[Row] = [{"label": label, "name": name} for label, name in enumerate(names)]
     for part in ("train", "test"):
-        labels = np.array([int(row["label"]) for row in contents["items.csv"] if row["split"] == part], np.int64)
+        pairs = read_list(find_one(source, f"**/{part}set_txt_img_cat.list"), len(names))
+        for row, (text, picture, category) in enumerate(pairs):
+            items.append({"split": part, "row": row, "text_id": text, "image_id": picture, "label": category - 1})
         for modality in ("image", "text"):
             variable = features.variable(f"{modality[0].upper()}_{part[:2]}")
-            arrays[f"{modality}_{part}"] = variable.array(len(labels)).astype(np.float32)
-        arrays[f"label_{part}"] = labels
+            arrays[f"{modality}_{part}"] = variable.array(len(pairs)).astype(np.float32)
+        arrays[f"label_{part}"] = labels = np.array([category - 1 for *_, category in pairs], np.int64)
+        for known, count in zip(classes, np.bincount(labels, minlength=len(names)).tolist(), strict=True):
+            known[part] = count
+    contents["classes.csv"] = classes
     return []
 
 
