@@ -94,7 +94,7 @@ def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
 
 def test_what_tests_and_benchmarks_import_is_declared() -> None:
     files = [path for folder in ("tests", "benchmarks") for path in (REPOSITORY / folder).rglob("*.py")]
-    own = {"tests", *(path.stem for path in files if path.parent.name == "benchmarks")}
+    own = {"tests", "benchmarks", *(path.stem for path in files if path.parent.name == "benchmarks")}
     used = {name: path for path in files for name in imported(path) - own}
     extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = [extras["dependencies"], *extras["optional-dependencies"].values()]
