@@ -1029,7 +1029,9 @@ def test_only_silos_that_are_sent_words_leave_out_items_with_excluded_words(fold
 def test_a_picture_and_words_are_one_query(folder: Path, hub: HubBackend, local: LocalBackend) -> None:
     picture = drawn("red", "square")
     alone = {name: search(local, value=value, k=50) for name, value in (("image", picture), ("text", "blue frame"))}
-    hits = {weight: search(local, value=Composed(picture, "blue frame", weight), k=50) for weight in (0, TEXT_WEIGHT, 1)}
+    hits = {
+        weight: search(local, value=Composed(picture, "blue frame", weight), k=50) for weight in (0, TEXT_WEIGHT, 1)
+    }
     assert dict(zip(hits[0].ids, hits[0].distances, strict=True)) == dict(
         zip(alone["image"].ids, alone["image"].distances, strict=True)
     )
