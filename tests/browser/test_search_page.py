@@ -360,8 +360,7 @@ def test_a_silent_silo_is_named_with_its_reason(opened: Callable[..., Any], serv
     page = opened()
     served[0].missing = {"museum": "It did not answer within 10 seconds."}
     page.fill("#q", "red")
-    page.wait_for_selector(".warning")
-    assert "2 of 3 silos answered" in page.locator("#headline").text_content()
+    page.locator("#headline", has_text="2 of 3 silos answered").wait_for()
     reason = page.locator(".warning li")
     assert reason.is_hidden()
     page.click(".warning summary")
