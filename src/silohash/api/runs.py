@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from silohash.base.errors import UnknownItem
+from silohash.base.errors import ConflictingOptions, UnknownItem, WrongType
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
@@ -141,7 +141,7 @@ class TrainedRun:
 
     def encode(
         self,
-        archive: Archive | str | Path | list[str] | None = None,
+        archive: Archive | str | Path | list[str] | tuple[str, ...] | None = None,
         modality: str | None = None,
         *,
         model: str | None = None,
@@ -153,17 +153,20 @@ class TrainedRun:
         Args:
             archive: An archive, its name, or the path of its folder; None for the archive of the run. Or a list of texts,
                 whose ids are their places in it.
-            modality: "image" or "text". It can be left out if only one of them can be encoded.
+            modality: "image" or "text". It can be left out if only one of them can be encoded, and for texts.
             model: Name of the silo whose model encodes, if silos use different models.
 
         Raises:
-            UserError: If the modality or the model is ambiguous, or an item cannot be encoded.
+            UserError: If the modality or the model is ambiguous, texts are to be encoded as images, or an item cannot be
+                encoded.
         """
         from silohash.run.indexing import check_labels
         from silohash.run.model.archive_codes import encode_archive, only_modality
 
         encoder = self._encoder(model)
-        if isinstance(archive, list):
+        if isinstance(archive, list | tuple):
+            if modality not in (None, "text"):
+                raise ConflictingOptions(f"A list of texts has no {modality}. Use encode_images for images.")
             return encoder.encode_queries([inputs.checked_text(text) for text in archive], "text")
         items = self._archive_of(archive)
         check_labels(self._run, items, encoder)
@@ -180,6 +183,8 @@ class TrainedRun:
         Raises:
             UserError: If the model is ambiguous, or an image cannot be read or encoded.
         """
+        if isinstance(images, str | Path):
+            raise WrongType(f"encode_images takes a list of images, not one path. Give [{str(images)!r}].")
         return self._encoder(model).encode_queries([inputs.read_picture(image) for image in images], "image")
 
     def index(

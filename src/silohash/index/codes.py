@@ -265,7 +265,8 @@ class Codes:
         Raises:
             UserError: If the file is missing or does not hold codes.
         """
-        with reading(Path(path), remedy="Give a .npz file that silohash wrote."), Path(path).open("rb") as stream:
+        remedy, missing = "Give a .npz file that silohash wrote.", "Check its path."
+        with reading(Path(path), remedy=remedy, missing=missing), Path(path).open("rb") as stream:
             values = dict(np.load(stream, allow_pickle=False))
             about = {name: values.pop(name).item() for name in ("bits", "modality", "model_digest")}
             return cls(**values, **about)

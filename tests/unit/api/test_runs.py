@@ -14,6 +14,7 @@ from silohash.api.runs import TrainedRun, open_run, train
 from silohash.base.errors import (
     AlreadyExists,
     ChoiceNeeded,
+    ConflictingOptions,
     InvalidFile,
     NotARun,
     NotIndexed,
@@ -102,6 +103,10 @@ def test_texts_and_images_have_the_codes_of_their_items(tmp_path: Path) -> None:
     assert len(found.encode([])) == len(found.encode_images([])) == 0
     with pytest.raises(WrongType):
         found.encode([3])  # type: ignore[list-item]
+    with pytest.raises(ConflictingOptions):
+        found.encode(("circle",), "image")
+    with pytest.raises(WrongType):
+        found.encode_images("circle.png")
 
 
 def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
