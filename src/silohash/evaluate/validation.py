@@ -1,7 +1,5 @@
 """The score of a silo's held-back items, and what tells whether their labels or pairs match the codes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Its keys are the a
 A silo without a file has the default policy.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -10,8 +10,6 @@ All messages are sealed (`silohash.service.envelope`). A silo answers a request 
 hub that cannot open an answer, which others may have sent, waits on, and names this cause at the deadline.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping

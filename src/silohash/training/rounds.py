@@ -1,7 +1,5 @@
 """The server's side of training: the only loop over rounds and silos."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Carry out silo tasks, in this process or in a worker process (``python -m silohash.training.worker FOLDER``)."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 import weakref

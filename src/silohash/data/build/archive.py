@@ -1,7 +1,5 @@
 """Open the archives that `silohash data build` makes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

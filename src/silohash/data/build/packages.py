@@ -1,7 +1,5 @@
 """Packages of the npm registry, pinned by a lock: download, verify, and read their files without unpacking them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

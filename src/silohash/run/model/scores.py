@@ -3,8 +3,6 @@
 An item is encoded once by each model, whatever it is compared with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The application: the API and the pages over a backend, with the form of their errors."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any

@@ -6,8 +6,6 @@ as one that sends a picture, must also come from a page of this service. After w
 an account or an address has to wait. The file of accounts is only used in threads, so that nobody else waits for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

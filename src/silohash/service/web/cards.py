@@ -3,8 +3,6 @@
 The curves are SVG that follows the page's colors and needs no script.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The errors of the APIs: their JSON documents, what they say, and how they are described for programs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from email.message import Message

@@ -1,7 +1,5 @@
 """Middleware around every request: checks of its host, origin, sender, size and pace, and the headers of the response."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """The process of a hub: it serves the API and the page over the silos behind the bus."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The API with which programs on a silo's machine add, replace and remove items while the silo runs."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import threading

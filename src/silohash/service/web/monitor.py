@@ -4,8 +4,6 @@ The line gives the kind of the request, its outcome and its duration. It contain
 request, so that queries, pictures, passwords and tokens are not logged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The templates and static files of the pages."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from pathlib import Path

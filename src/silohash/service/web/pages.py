@@ -4,8 +4,6 @@ Released pictures are sent in the sizes of the page, encoded again, so that a br
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io

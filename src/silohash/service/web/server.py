@@ -1,7 +1,5 @@
 """The web server of the commands: the socket on which it listens, how it stops at a signal, and when it ends connections."""
 
-from __future__ import annotations
-
 import errno
 import signal
 import socket

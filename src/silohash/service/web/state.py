@@ -3,8 +3,6 @@
 Every route of the API and of the page depends on `asker`, which alone decides whether it may be used.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

@@ -4,8 +4,6 @@ A picture is only decoded to be encoded as a code. It is neither stored as a fil
 came. The checks protect the decoder and the memory of this machine.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 import threading

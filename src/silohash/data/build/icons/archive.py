@@ -1,7 +1,5 @@
 """The archive of icons, which ``card.toml`` describes, with the numbers of a complete build."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Build the archive of icons: fetch the packages, read them, label and split the icons, draw them, and write the folder."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

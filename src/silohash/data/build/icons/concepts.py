@@ -12,8 +12,6 @@ An icon has a concept if
 ``rejected_votes.txt`` and ``rejected_labels.txt`` hold what people who read the results found wrong.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise

@@ -1,7 +1,5 @@
 """Draw icons as pictures of one size."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from PIL import Image

@@ -1,7 +1,5 @@
 """Read the icons of each library from the files of its package: names, words, categories and drawings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -3,8 +3,6 @@
 The facts of a set are its tables with digests in place of texts, and a column ``photo`` with the file of each picture.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
