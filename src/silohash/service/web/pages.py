@@ -23,9 +23,11 @@ from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.evaluate.collapse import COLLAPSED
+from silohash.search.fields import MOST_FACET_VALUES
 from silohash.search.inputs import target_named
 from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.web import cards
+from silohash.service.web.api import check_columns
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
 from silohash.service.web.form import SearchForm
@@ -96,8 +98,14 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            options = replace(form.options((await service.status()).bits), asker=who)
-            value = await _kept(service, form.picture) if form.picture else form.text
+            now = await service.status()
+            silos = [each for each in now.silos if each.reachable and each.name in (form.silos or {each.name})]
+            options = replace(
+                form.options(now.bits), asker=who, facets=cards.counted_columns(silos), facet_values=MOST_FACET_VALUES,
+                newest_by=None if form.searches else cards.date_column(silos),
+            )  # fmt: skip
+            await check_columns(options, service)
+            value = await _kept(service, form.picture) if form.picture else form.text or None
             hits = await service.backend.search(SearchRequest.of(options, value))
     except UserError as error:
         message, code = str(error), status_of(error)
@@ -110,7 +118,8 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         cards=[] if hits is None else cards.hit_cards(hits, status), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
-        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status),
+        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
+        columns=sorted({name for silo in status.silos for name in silo.columns}),
         targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
     )  # fmt: skip
 
@@ -183,7 +192,7 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
         badge=cards.badges(each.name for each in status.silos)[found.silo],
         sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
         targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS if by],
-        by=words[by] if by else "", message=message, **near,
+        by=words[by] if by else "", message=message, form=SearchForm(), **near,
     )  # fmt: skip
 
 
