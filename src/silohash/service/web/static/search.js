@@ -24,8 +24,7 @@ function wanted() {
   for (const [name, value] of new FormData(form)) {
     if (value && !(name === "find" && value === "item")) address.searchParams.append(name, value.trim());
   }
-  if (address.searchParams.has("q")) address.searchParams.delete("picture");
-  if (address.searchParams.has("q")) address.searchParams.delete("browse");
+  if (address.searchParams.has("q")) for (const name of ["picture", "like", "of", "by", "browse"]) address.searchParams.delete(name);
   if (!address.searchParams.has("value")) ["column", "operator"].forEach((name) => address.searchParams.delete(name));
   return address;
 }
