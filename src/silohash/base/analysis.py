@@ -173,19 +173,18 @@ def detected_languages(texts: Sequence[str]) -> tuple[str, ...]:
     Empty if too few texts have any of them. After the first, a language does not count texts for which only its most
     frequent stop word speaks: English tags hold "plus" and "no" as well.
     """
-    found = [_evidence(text) for text in _sampled(texts)]
+    found = [evidence for evidence in map(_evidence, _sampled(texts)) if evidence[0]]
     total = {code: sum(weights.get(code, 0.0) for weights, _ in found) for code in languages()}
-    best, lone = Counter[str](), Counter[tuple[str, str]]()
+    best, lone = Counter[str](), {code: Counter[str]() for code in languages()}
     for weights, words in found:
-        if weights:
-            code = max(weights, key=lambda code: (weights[code], total[code], code))
-            best[code] += 1
-            telling = [word for word in words if code in _owners()[word]]
-            lone.update((code, word) for word in telling if len(telling) == 1)
-    least = COMMON_SHARE * max(best.total(), COMMON_SHARE * len(found))
+        code = max(weights, key=lambda code: (weights[code], total[code], code))
+        best[code] += 1
+        if len(telling := [word for word in words if code in _owners()[word]]) == 1:
+            lone[code].update(telling)
     ordered = sorted(best, key=lambda code: (-best[code], code))
-    by_chance = {code: max((lone[pair] for pair in lone if pair[0] == code), default=0) for code in ordered[1:]}
-    return tuple(code for code in ordered if best[code] - by_chance.get(code, 0) > least)
+    best.subtract({code: max(lone[code].values(), default=0) for code in ordered[1:]})
+    least = COMMON_SHARE * max(len(found), COMMON_SHARE * len(_sampled(texts)))
+    return tuple(code for code in ordered if best[code] > least)
 
 
 def default_analysis(texts: Sequence[str]) -> Analysis:
@@ -214,14 +213,19 @@ def _evidence(text: str) -> tuple[dict[str, float], list[str]]:
     able = [code for code, about in languages().items() if script in about.get("scripts", LATIN)]
     if len(able) == 1:
         return {able[0]: 1.0}, []
-    weights: dict[str, float] = {}
     known = sorted(words & _owners().keys(), key=len, reverse=True)
-    for word in known:
+    return _told_by(known, able, latin=script in LATIN), [word for word in known if len(word) > 1]
+
+
+def _told_by(words: Sequence[str], able: Sequence[str], *, latin: bool) -> dict[str, float]:
+    """Return the weights of languages by stop words, the longest of which come first."""
+    weights: dict[str, float] = {}
+    for word in words:
         # A single Latin letter is also the name of a letter, so that it only adds to what a longer word says.
-        telling = able if len(word) > 1 or script not in LATIN else weights
+        telling = able if len(word) > 1 or not latin else weights
         for code in filter(telling.__contains__, _owners()[word]):
             weights[code] = weights.get(code, 0.0) + 1 / len(_owners()[word])
-    return weights, [word for word in known if len(word) > 1]
+    return weights
 
 
 @cache
