@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from PIL import Image
 from silohash.search.composed import Composed
 from silohash.service.web import uploads
 from silohash.service.web.app import create_app
+from silohash.service.web.form import PAGE_HITS
 from tests.browsers import PATIENCE_MILLISECONDS, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
@@ -196,3 +200,74 @@ def test_a_picture_and_words_fit_into_a_small_window(opened: Callable[..., Any])
     page.wait_for_selector(".chip")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert page.locator("#q").bounding_box()["width"] > 60
+
+
+def exported(page: Any, form: str) -> str:
+    """Press a button that exports results with the keyboard, and return the content of the file."""
+    page.focus(f"[data-export={form}]")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename == f"results.{form}"
+    return Path(download.value.path()).read_bytes().decode("utf-8-sig")
+
+
+def test_results_are_selected_and_exported_with_the_keyboard(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    served[0].captions = {"item-1": '=2+3 "مرحبا"\nx'}
+    page = opened("/?q=red")
+    rows = list(csv.DictReader(io.StringIO(exported(page, "csv"))))
+    assert len(rows) == PAGE_HITS
+    assert (rows[0]["id"], rows[0]["silo"], rows[0]["labels"], rows[2]["distance_bits"]) == (
+        "item-0", "archive", "red|shape", "1",
+    )  # fmt: skip
+    assert rows[1]["caption"].startswith("'=2+3 \"مرحبا\""), "not a formula"
+    box = page.get_by_role("checkbox", name="Select red shape 3", exact=True)
+    page.locator(".card a >> nth=3").focus()
+    page.keyboard.press("Tab")
+    assert box.evaluate("box => box === document.activeElement")
+    assert page.locator(".pick >> nth=3").evaluate("label => getComputedStyle(label).opacity") == "1"
+    page.keyboard.press("Space")
+    assert page.locator("#picked").text_content() == "1 selected"
+    [one] = json.loads(exported(page, "json"))["results"]
+    assert one["caption"] == "red shape 3"
+    assert (one["labels"], one["distance_bits"]) == (["red", "shape"], 1)
+    assert one["link"] == f"{served[1]}/item?silo=archive&id=item-3"
+    clear = page.get_by_role("button", name="Clear the selection: 1 selected")
+    clear.focus()
+    page.keyboard.press("Enter")
+    assert clear.is_hidden()
+    assert page.locator(".pick :checked").count() == 0
+    assert page.locator("#picked").text_content() == ""
+    page.click("a[rel=next]")
+    page.wait_for_url("**page=2")
+    until(page, "document.querySelectorAll('.pick').length === document.querySelectorAll('#results .card').length")
+    served[0].captions = {}
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_links_are_copied(opened: Callable[..., Any], served: tuple[MadeUpBackend, str], clipboard: bool) -> None:
+    page = opened("/?q=red", permissions=["clipboard-read", "clipboard-write"])
+    if not clipboard:  # as in a page without TLS
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    field = page.locator("#q")
+    for pick, text in ((False, f"{served[1]}/?q=red"), (True, f"{served[1]}/item?silo=museum&id=item-1")):
+        if pick:
+            page.locator(".pick input >> nth=1").check(force=True)
+        page.get_by_role("button", name="Copy link").click()
+        until(page, "document.getElementById('copy-link').textContent === 'Copied'")
+        field.fill("")
+        field.press("Control+v")
+        assert field.input_value() == text
+
+
+def test_on_a_phone_the_boxes_are_always_visible(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", viewport=PHONE, has_touch=True, is_mobile=True)
+    label = page.locator(".pick >> nth=0")
+    assert label.evaluate("label => getComputedStyle(label).opacity") == "1"
+    size = label.bounding_box()
+    assert min(size["width"], size["height"]) >= 44
+    label.tap()
+    assert page.locator("#picked").text_content() == "1 selected"
+    assert page.url.endswith("/?q=red"), "the item is not opened"
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]

@@ -3,6 +3,7 @@
 
 import { startDrawing } from "./draw.js";
 import { startPictures } from "./pictures.js";
+import { offerSelection } from "./select.js";
 import { prepared, send, showSending } from "./upload.js";
 
 const form = document.getElementById("search");
@@ -20,6 +21,7 @@ let waits = []; // timers of a search that runs
 let draft = "";
 
 document.documentElement.classList.add("with-script");
+offerSelection();
 
 /** Return the address that the form asks for, without empty fields. */
 function wanted() {
@@ -43,6 +45,7 @@ function show(page) {
     const fresh = page.getElementById(id);
     if (old && fresh) old.replaceWith(fresh);
   }
+  offerSelection();
   document.title = page.title;
   words.placeholder = page.getElementById("q")?.placeholder ?? words.placeholder;
   const headline = document.getElementById("headline");
