@@ -6,7 +6,7 @@ The curves are SVG that follows the page's colors and needs no script.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
 from silohash.base.types import MODALITIES, Modality, Target
@@ -53,6 +53,7 @@ FOUND_BY: Mapping[tuple[Modality, ...], str] = {
     ("text",): "text",
     ("image", "text"): "picture and text",
 }
+EXPORTED = ("labels", "distance_bits", "rank", "score", "strength", "probability")
 TARGET_WORDS: Mapping[Target, str] = {"item": "Items", "image": "Pictures", "text": "Texts"}
 
 WIDTH, HEIGHT = 480, 200
@@ -90,6 +91,7 @@ class Card:
         sure: How sure the hit is, such as ``strong 93 %``; empty if that is not known.
         percent: Probability that the item is right, in percent; None if that is not known.
         matched: The words of the query that the item has; empty if there are none.
+        facts: What is exported of a hit besides, under the names of the API.
     """
 
     address: str
@@ -103,6 +105,7 @@ class Card:
     percent: int | None = None
     found_by: str = ""
     matched: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def badges(silos: Iterable[str]) -> dict[str, Badge]:
@@ -169,7 +172,8 @@ def _hit_card(hit: Hit, badge: Badge) -> Card:
     distance = "" if hit.distance_bits is None else bits_in_words(hit.distance_bits)
     place = distance if hit.score is None else f"score {hit.score:.3f}"
     place = place if hit.rank is None else f"rank {hit.rank}"
-    card = replace(_card(hit, badge), distance=place, sure=sureness(hit), percent=percent)
+    facts = {name: value for name in EXPORTED if (value := getattr(hit, name)) is not None}
+    card = replace(_card(hit, badge), distance=place, sure=sureness(hit), percent=percent, facts=facts)
     return replace(card, found_by=FOUND_BY.get(hit.found_by, ""), matched=", ".join(hit.matched))
 
 

@@ -89,8 +89,8 @@ class SearchForm:
         form = replace(self, **{"page": 1, **changes})
         return address(
             "/",
-            q="" if form.picture else form.text,
             picture=form.picture,
+            q=form.text,
             find="" if form.find == "item" else form.find,
             silo=form.silos,
             label=form.label,

@@ -23,9 +23,10 @@ from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.evaluate.collapse import COLLAPSED
+from silohash.search.composed import Composed
 from silohash.search.inputs import target_named
 from silohash.search.requests import FederationStatus, SearchRequest
-from silohash.service.web import cards
+from silohash.service.web import cards, uploads
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
 from silohash.service.web.form import SearchForm
@@ -97,8 +98,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         form = SearchForm.read(request.query_params)
         if form.asks:
             options = replace(form.options((await service.status()).bits), asker=who)
-            value = await _kept(service, form.picture) if form.picture else form.text
-            hits = await service.backend.search(SearchRequest.of(options, value))
+            hits = await service.backend.search(SearchRequest.of(options, await _asked(service, form)))
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
@@ -112,6 +112,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status),
         targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
+        most_bytes=uploads.MOST_BYTES,
     )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ async def send_picture(request: Request, service: Shared) -> Response:
         raise UploadRefused("No picture was sent. Choose a picture file first.")
     await service.read_picture(content, drawing=drawing)  # a refusal comes before the address of results exists
     name = service.recent.keep(content, drawing=drawing)
-    return RedirectResponse(replace(form, text="", picture=name).address(), 303)
+    return RedirectResponse(form.address(picture=name), 303)
 
 
 @router.get("/picture/{name}")
@@ -199,9 +200,17 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
         models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
         charts=cards.charts(status.rounds, status.chosen_round),
         uplink=size_in_words(sum(record.uplink_bytes for record in status.rounds)),
-        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)), size_in_words=size_in_words,
+        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
         advice=COLLAPSED, badges=known,
     )  # fmt: skip
+
+
+async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str:
+    """Return what a form searches for: words, a picture, or both as one query."""
+    if not form.picture:
+        return form.text
+    picture = await _kept(service, form.picture)
+    return Composed(picture, form.text) if form.text else picture
 
 
 async def _kept(service: Service, name: str) -> Image.Image:

@@ -28,7 +28,7 @@ def test_a_form_and_its_address() -> None:
     assert form.address() == "/?q=two+parrots&find=image&silo=a&silo=b&label=bird&within=12"
     assert read(form.address(page=3).partition("?")[2]) == form
     assert form.address(silos=(), label="", within_bits=None, find="item") == "/?q=two+parrots"
-    assert form.address(picture="x").startswith("/?picture=x&"), "a picture takes the place of the words"
+    assert form.address(picture="x").startswith("/?picture=x&q=two+parrots&"), "a picture with words"
     assert SearchForm().address() == "/"
     assert not SearchForm(text="a", picture="b", page=4).filtered(32)
     assert SearchForm(within_bits=0).address() == "/?within=0"

@@ -16,6 +16,7 @@ from PIL import Image
 from silohash.base.errors import Unavailable, UnreadablePicture
 from silohash.base.types import Modality
 from silohash.evaluate.collapse import COLLAPSED
+from silohash.search.composed import Composed
 from silohash.service.web import pages
 from silohash.service.web.form import PAGE_HITS
 from silohash.service.web.pages import EXPIRED, SIZES, Media, encoded, etag
@@ -79,7 +80,7 @@ def test_the_page_offers_what_the_model_takes(backend: MadeUpBackend, inputs: tu
     text = client_of(backend).get("/").text
     page = Outline(text)
     assert says in text
-    assert len(page.all("button", id="draw-open")) == len(page.all("form", id="upload")) == ("image" in inputs)
+    assert len(page.all("button", id="draw-open")) == len(page.all("div", id="upload")) == ("image" in inputs)
     assert ("disabled" in page.all("input", name="q")[0]) != ("text" in inputs)
     assert bool(page.all("a", class_="suggestion")) == ("text" in inputs)
     assert any((link["href"] or "").startswith("/item") for link in page.all("a")), "items to begin with"
@@ -185,9 +186,13 @@ def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBa
     )
     assert sent.status_code == 303
     address = sent.headers["location"]
-    assert re.fullmatch(r"/\?picture=[\w-]{20,}&find=image&silo=north", address)
+    assert re.fullmatch(r"/\?picture=[\w-]{20,}&q=x&find=image&silo=north", address)
     page = Outline(client.get(address).text)
-    assert np.array_equal(np.asarray(backend.requests[-1].value), np.asarray(drawn("blue", "frame")))
+    value = backend.requests[-1].value
+    assert (type(value), value.text) == (Composed, "x"), "the words are kept"
+    assert np.array_equal(np.asarray(value.picture), np.asarray(drawn("blue", "frame")))
+    assert page.all("a", id="no-words")[0]["href"] == address.replace("&q=x", "")
+    assert page.all("a", class_="drop", href="/?q=x&find=image&silo=north")
     assert backend.requests[-1].silos == ("north",)
     [chip] = page.all("img", alt="The picture of this search")
     small = client.get(str(chip["src"]))
@@ -198,7 +203,7 @@ def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBa
     assert EXPIRED in other, "another service does not know it"
     assert not Outline(other).all("img", alt="The picture of this search")
     assert not Outline(other).all("input", name="picture")
-    assert "Or search for words" not in other
+    assert "Add words to the picture" not in other
 
 
 def test_a_drawing_is_fitted() -> None:
