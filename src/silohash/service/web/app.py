@@ -133,4 +133,4 @@ def _answer(request: Request, status: int, message: str, key: str) -> Response:
     """Return an error as JSON for programs, and as a page for people."""
     if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/", "/metrics")):
         return json_answer(request, status, message, key)
-    return HTMLResponse(render("error.html", code=status, message=message), status)
+    return HTMLResponse(render("error.html", code=status, message=message, most_bytes=uploads.MOST_BYTES), status)

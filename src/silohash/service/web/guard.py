@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
+from math import inf
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from silohash.base.files import size_in_words
 from silohash.service.web.errors import error_document
 from silohash.service.web.state import Access
 
@@ -121,9 +123,6 @@ class Guard:
         origin = headers.get("origin")
         if scope["method"] not in SAFE_METHODS and origin is not None and origin.partition("://")[2] != host:
             return 403, "other_origin", "The request comes from a page of another site."
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.most_bytes:
-            return 413, "too_large", f"The request is too large. Send at most {self.most_bytes:,} bytes."
         return None
 
 
@@ -135,7 +134,8 @@ class _Body:
         self._guard, self._request, self._receive = guard, Request(scope), receive
         self._waits = b"expect" in headers  # for a sign that the body is wanted
         self._deadline, self._most_bytes, self._received = 0.0, 0, 0
-        self.unread = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        self._length = headers.get(b"content-length", b"0")
+        self.unread = self._length != b"0" or b"transfer-encoding" in headers
         self._keys: list[tuple[str, str]] = []
         self.counted: list[tuple[str, str]] = []
 
@@ -153,8 +153,7 @@ class _Body:
         self.unread = bool(message.get("more_body"))
         # A request in chunks has no content-length, so what arrives is counted as well.
         self._received += len(message.get("body", b""))
-        if self._received > self._most_bytes:
-            raise HTTPException(413, f"The request is too large. Send at most {self._most_bytes:,} bytes.")
+        self._check_size(self._received)
         if self._received > FORM_BYTES and self.unread and not self.counted:
             if any(self._guard.uploads[key] >= UPLOADS[key[0]] for key in self._keys):
                 raise HTTPException(429, "Too many uploads at once. Wait until one has ended.", {"Retry-After": "5"})
@@ -169,7 +168,12 @@ class _Body:
             account, self._most_bytes = await self._guard.admit(self._request), self._guard.most_bytes
             keys = {"account": account, "address": address_of(self._request), "service": "all"}
             self._keys = [key for key in keys.items() if key[1]]
+        self._check_size(int(self._length) if self._length.isdigit() else inf)
         self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    def _check_size(self, count: float) -> None:
+        if count > self._most_bytes:
+            raise HTTPException(413, f"The request is too large. Send at most {size_in_words(self._most_bytes)}.")
 
     async def drop(self) -> None:
         """Receive the rest for a while without keeping it."""

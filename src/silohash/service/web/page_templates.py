@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import jinja2
 
+from silohash.base.files import size_in_words
 from silohash.base.templates import html_environment
 
 STATIC = Path(__file__).parent / "static"
@@ -35,7 +36,7 @@ def address(path: str, **parameters: Any) -> str:  # noqa: ANN401  any values th
 def _environment() -> jinja2.Environment:
     environment = html_environment("silohash.service.web")
     environment.globals.update(static=static_address, address=address)
-    environment.filters["thousands"] = lambda number: f"{number:,}"
+    environment.filters.update(thousands=lambda number: f"{number:,}", size=size_in_words)
     return environment
 
 

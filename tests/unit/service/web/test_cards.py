@@ -66,6 +66,7 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
     )
     assert third.address == "/item?silo=north&id=item-2"
     assert third.source.startswith("data:image/")
+    assert third.facts == {"labels": ("red", "shape"), "distance_bits": 1}, "what is not known is not exported"
     assert cards[4].source == "", "there is no preview"
     assert cards[0].found_by == "picture"
     ranked = replace(hits, ranks=tuple(range(1, len(hits) + 1)))
@@ -81,6 +82,7 @@ def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
     calibration = Calibration(3.5, 0.0, 0.0, hits.distances[1], 20, 40)
     cards = hit_cards(hits.judged(calibration), asyncio.run(backend.status()))
     assert [(card.sure, card.percent) for card in cards] == [("strong 97 %", 97)] * 2 + [("none", 0)]
+    assert [card.facts["strength"] for card in cards] == ["strong", "strong", "none"]
     assert {(card.sure, card.percent) for card in hit_cards(hits, asyncio.run(backend.status()))} == {("", None)}
 
 

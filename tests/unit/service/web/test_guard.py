@@ -75,6 +75,9 @@ def test_forms_of_other_sites_are_refused(client: TestClient, origin: str | None
 def test_large_bodies_are_refused_with_and_without_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silohash.service.web.uploads.MOST_BYTES", 1000)
     client = client_of(MadeUpBackend())
+    page = client.post("/picture", files={"picture_file": b"a" * (1001 + BODY_ROOM)})
+    assert (page.status_code, page.headers["content-type"]) == (413, "text/html; charset=utf-8")
+    assert "A picture file may have up to 1.0 kB." in page.text, "people get a page that names the limit"
     large = {"picture": ("a.png", b"a" * (1001 + BODY_ROOM))}
     assert client.post("/api/v1/search/picture", files=large).json()["error"]["code"] == "too_large"
     headers = {"content-type": "multipart/form-data; boundary=x"}
@@ -87,7 +90,7 @@ def test_large_bodies_are_refused_with_and_without_a_length(monkeypatch: pytest.
     for path in ("/api/v1/search/picture", "/picture"):
         answer = client.post(path, content=parts(), headers=headers)
         assert answer.status_code == 413, "the length is not announced"
-    assert client.post("/picture", content=b"", headers={"content-length": "-1"}).status_code in {400, 413}
+    assert client.post("/picture", content=b"", headers={**headers, "content-length": "-1"}).status_code in {400, 413}
 
 
 def test_an_unexpected_error_is_a_plain_answer_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,23 +6,14 @@
  * @param {(file: File) => void} search called with each picture
  */
 export function startPictures(search) {
-  document.getElementById("file").addEventListener("change", (event) => {
-    const [file] = event.target.files;
+  const field = document.getElementById("file");
+  field.addEventListener("change", () => {
+    const [file] = field.files;
     if (file) search(file);
-    event.target.value = "";
+    field.value = "";
   });
-
-  // The label that opens the file dialog can be reached and pressed with the keyboard.
-  const label = document.getElementById("file-label");
-  label.tabIndex = 0;
-  label.setAttribute("role", "button");
-  label.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      document.getElementById("file").click();
-    }
-  });
-  document.getElementById("file").tabIndex = -1;
+  document.getElementById("file-open").addEventListener("click", () => field.click());
+  field.tabIndex = -1;
   document.querySelector("#upload button").tabIndex = -1;
 
   // A picture that is pasted or dropped anywhere.

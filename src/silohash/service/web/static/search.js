@@ -3,13 +3,16 @@
 
 import { startDrawing } from "./draw.js";
 import { startPictures } from "./pictures.js";
+import { offerSelection } from "./select.js";
+import { prepared, send, showSending } from "./upload.js";
 
 const form = document.getElementById("search");
 const words = document.getElementById("q");
 const WAIT_MS = 220;
 const FADE_MS = 120;
 const SAY_MS = 700;
-let running = null;
+let running = null; // what ends the search that runs
+let upload = null; // the same, while a picture is on its way
 let timer = 0;
 let waits = []; // timers of a search that runs
 
@@ -17,25 +20,32 @@ let waits = []; // timers of a search that runs
 let draft = "";
 
 document.documentElement.classList.add("with-script");
+offerSelection();
 
 /** Return the address that the form asks for, without empty fields. */
 function wanted() {
   const address = new URL("/", location.href);
   for (const [name, value] of new FormData(form)) {
-    if (value && !(name === "find" && value === "item")) address.searchParams.append(name, value.trim());
+    if (value && !(name === "find" && value === "item") && name !== "picture_file") address.searchParams.append(name, value.trim());
   }
-  if (address.searchParams.has("q")) for (const name of ["picture", "like", "of", "by", "browse"]) address.searchParams.delete(name);
+  if (address.searchParams.has("q")) for (const name of ["like", "of", "by", "browse"]) address.searchParams.delete(name);
   if (!address.searchParams.has("value")) ["column", "operator"].forEach((name) => address.searchParams.delete(name));
   return address;
 }
 
+/** Search for what the form asks for. While a picture is on its way, what is typed or chosen follows when it has arrived. */
+function search(keep) {
+  if (!upload) return go(wanted(), { history: keep });
+}
+
 /** Put the changing parts of a received page into this one. */
 function show(page) {
-  for (const id of ["intro", "chosen", "results", "clear", "silo-count", "label-count", "more-count", "conditions"]) {
+  for (const id of ["intro", "chosen", "no-words", "results", "clear", "silo-count", "label-count", "more-count", "conditions"]) {
     const old = document.getElementById(id);
     const fresh = page.getElementById(id);
     if (old && fresh) old.replaceWith(fresh);
   }
+  offerSelection();
   document.title = page.title;
   words.placeholder = page.getElementById("q")?.placeholder ?? words.placeholder;
   const headline = document.getElementById("headline");
@@ -90,17 +100,19 @@ function signIn(address, sent) {
  * Fetch a page and show its results.
  *
  * @param {URL|string} address what to fetch
- * @param {object} how what to send, whether the present results remain if it is refused, and the entry of the history, as
- *   in `record`
+ * @param {object} how the entry of the history, as in `record`; for a picture what to send, whether the present results
+ *   remain if it is refused, what ends it, and what is called with the share that is sent
  * @returns {Promise<boolean>} whether the results are shown
  */
-async function go(address, { body, remain = false, history: keep = "push" } = {}) {
+async function go(address, { history: keep = "push", body, remain = false, end, progress } = {}) {
   clearTimeout(timer);
   running?.abort();
-  const mine = (running = new AbortController());
+  if (!end) upload?.abort();
+  const mine = (running = end ?? new AbortController());
   startWaiting();
   try {
-    const answer = await fetch(address, { method: body ? "POST" : "GET", body, signal: mine.signal });
+    const { signal } = mine;
+    const answer = await (body ? send(address, body, { signal, progress }) : fetch(address, { signal }));
     if (answer.redirected && new URL(answer.url).pathname === "/sign-in") {
       signIn(answer.url, Boolean(body));
       return false;
@@ -141,16 +153,34 @@ function complain(text, remain) {
   }
 }
 
-/** Search with a picture file or a drawing. The filters of the form are kept. */
+/** Search with a picture file or a drawing. The words and the filters of the form are kept. */
 async function sendPicture(file, { drawing = false } = {}) {
-  const body = new FormData();
-  for (const [name, value] of wanted().searchParams) if (!["q", "picture"].includes(name)) body.append(name, value);
-  if (drawing) body.append("drawing", "1");
-  body.append("picture_file", file, file.name || "picture.png");
-  if (await go("/picture", { body, remain: true, history: drawing ? "drawing" : "push" })) {
-    words.value = "";
-    describeLength();
+  upload?.abort();
+  const end = (upload = new AbortController());
+  const asked = besidePicture();
+  const shown = drawing ? null : showSending(file, () => end.abort());
+  try {
+    const body = new FormData();
+    for (const [name, value] of asked.searchParams) body.append(name, value);
+    if (drawing) body.append("drawing", "1");
+    const sent = drawing ? file : await prepared(file, Number(document.getElementById("file").dataset.most));
+    body.append("picture_file", sent, file.name || "picture.png");
+    const progress = shown?.progress ?? (() => {});
+    if (!end.signal.aborted) await go("/picture", { body, remain: true, history: drawing ? "drawing" : "push", end, progress });
+  } catch (error) {
+    complain(error.message, true);
   }
+  shown?.end();
+  if (upload !== end) return; // another picture was chosen in the meantime
+  upload = null;
+  if (besidePicture().href !== asked.href) search("replace");
+}
+
+/** Return the address that the form asks for without its picture. */
+function besidePicture() {
+  const address = wanted();
+  for (const name of ["picture", "like", "of", "by", "browse"]) address.searchParams.delete(name);
+  return address;
 }
 
 /** Tell when the words are as long as they may be, because the browser cuts longer ones. */
@@ -164,9 +194,8 @@ form.addEventListener("submit", async (event) => {
   event.preventDefault();
   words.blur();
   if (matchMedia("(pointer: fine)").matches) words.focus();
-  const address = wanted();
-  if (String(address) === location.href) draft = ""; // typing has already put it into the history
-  if (await go(address, { history: "words" })) draft = "";
+  if (String(wanted()) === location.href) draft = ""; // typing has already put it into the history
+  if (await search("words")) draft = "";
 });
 
 words.maxLength = Number(words.dataset.most);
@@ -175,20 +204,20 @@ words.addEventListener("input", () => {
   describeLength();
   clearTimeout(timer);
   const text = words.value.trim();
-  if (text.length === 1 || (!text && document.querySelector("[name=picture]"))) return;
-  timer = setTimeout(() => go(wanted(), { history: "words" }), WAIT_MS);
+  if (text.length === 1) return;
+  timer = setTimeout(() => search("words"), WAIT_MS);
 });
 
 form.addEventListener("change", (event) => {
-  if (event.target === words || ["column", "operator"].includes(event.target.name)) return;
+  if (event.target === words || ["picture_file", "column", "operator"].includes(event.target.name)) return;
   if (event.target.name === "any" && !wanted().searchParams.has("label")) return;
   const typed = words.value.trim() !== (new URL(location.href).searchParams.get("q") ?? "");
-  go(wanted(), { history: typed ? "words" : "push" });
+  search(typed ? "words" : "push");
 });
 
 // Links to further pages, suggestions and filters change the results in place.
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a.suggestion, .paging a, .facets a, #results .about a, .tags a, #clear, .chip .drop, #results .notice a");
+  const link = event.target.closest("a.suggestion, .paging a, .facets a, #results .about a, .tags a, #clear, .box .drop, #results .notice a");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
   follow(link);

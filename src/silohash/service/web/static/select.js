@@ -1,0 +1,85 @@
+// Results are selected, and exported or copied as links: those that are selected or, if none is, all that are shown.
+// Everything is made here, from what the page has.
+
+const COLUMNS = ["id", "silo", "caption", "labels", "distance_bits", "rank", "score", "strength", "probability", "link"];
+const TYPES = { csv: "text/csv", json: "application/json" };
+
+const TOLD_MS = 2000;
+
+const shown = () => [...document.querySelectorAll("#results .card[data-facts]")];
+const picked = () => shown().filter((card) => card.querySelector(".pick input").checked);
+
+/** Return what is exported of a card. */
+function record(card) {
+  const address = new URL(card.querySelector("a").href);
+  address.searchParams.delete("results");
+  const [silo, id] = ["silo", "id"].map((name) => address.searchParams.get(name));
+  const title = card.querySelector(".title").textContent;
+  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link: address.href };
+}
+
+/** Return a value as a field of a CSV file. A text that a spreadsheet would take for a formula begins with an apostrophe. */
+function field(value) {
+  const text = Array.isArray(value) ? value.join("|") : String(value ?? "");
+  return `"${text.replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
+}
+
+function written(records, form) {
+  if (form === "json") return JSON.stringify({ search: location.href, results: records }, null, 2);
+  const rows = [COLUMNS, ...records.map((one) => COLUMNS.map((name) => one[name]))];
+  return "\ufeff" + rows.map((row) => `${row.map(field).join(",")}\r\n`).join(""); // spreadsheets need the mark for UTF-8
+}
+
+function save(content, form) {
+  const address = URL.createObjectURL(new Blob([content], { type: TYPES[form] }));
+  Object.assign(document.createElement("a"), { href: address, download: `results.${form}` }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = Object.assign(document.createElement("textarea"), { value: text }); // without TLS there is no clipboard
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+/** Show how many results are selected, or what was done with them. */
+function tell(done = "") {
+  const some = picked().length;
+  const unpick = document.getElementById("unpick");
+  unpick.hidden = !some;
+  unpick.querySelector("span:not(.hidden)").textContent = `${some} selected`;
+  document.getElementById("copy-link").textContent = done || (some > 1 ? "Copy links" : "Copy link");
+  document.getElementById("picked").textContent = done || (some ? `${some} selected` : "");
+}
+
+/** Give each result that is shown a box to select it. */
+export function offerSelection() {
+  for (const card of shown()) {
+    const label = Object.assign(document.createElement("label"), { className: "pick" });
+    const box = Object.assign(document.createElement("input"), { type: "checkbox", autocomplete: "off" });
+    box.setAttribute("aria-label", `Select ${card.querySelector(".title").textContent}`);
+    label.append(box);
+    card.append(label);
+  }
+}
+
+document.addEventListener("change", (event) => event.target.closest(".pick") && tell());
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest(".actions button");
+  if (!button) return;
+  const some = picked();
+  if (button.dataset.export) {
+    save(written((some.length ? some : shown()).map(record), button.dataset.export), button.dataset.export);
+  } else if (button.id === "copy-link") {
+    await copy(some.length ? some.map((card) => record(card).link).join("\n") : location.href);
+    tell("Copied");
+    setTimeout(() => button.isConnected && tell(), TOLD_MS);
+  } else {
+    for (const card of some) card.querySelector(".pick input").checked = false;
+    tell();
+    shown()[0].querySelector("a").focus();
+  }
+});

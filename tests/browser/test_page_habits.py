@@ -1,0 +1,273 @@
+"""What people expect of the search page in a real browser: uploads that can be watched and canceled, pictures with words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.search.composed import Composed
+from silohash.service.web import uploads
+from silohash.service.web.app import create_app
+from silohash.service.web.form import PAGE_HITS
+from tests.browsers import PATIENCE_MILLISECONDS, started_browser, until
+from tests.served import MadeUpBackend, drawn, png, running
+
+PHONE = {"width": 320, "height": 640}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from started_browser()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[MadeUpBackend, str]]:
+    """A backend, and the address of the page over it."""
+    backend = MadeUpBackend(silos=("archive", "museum", "town library"))
+    with running(create_app(backend)) as address:
+        yield backend, address
+
+
+@pytest.fixture
+def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable[..., Any]]:
+    """A function that opens a page. Afterwards it is checked that no page had a fault."""
+    contexts, faults = [], []
+
+    def opening(path: str = "/", **options: Any) -> Any:
+        context = browser.new_context(viewport=options.pop("viewport", {"width": 1200, "height": 800}), **options)
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: "413" in message.text or faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(served[1] + path)
+        return page
+
+    yield opening
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def choose(page: Any, content: bytes, name: str = "a.png") -> None:
+    """Choose a picture in the file dialog."""
+    kind = "image/jpeg" if name.endswith("jpg") else "image/png"
+    page.set_input_files("#file", {"name": name, "mimeType": kind, "buffer": content})
+
+
+def photograph(width: int, height: int) -> bytes:
+    """Return a JPEG file whose left half is red, and whose upright form is turned by its EXIF data."""
+    pixels = np.full((height, width, 3), 200, np.uint8)
+    pixels[:, : width // 2] = (200, 30, 30)
+    exif, stream = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6  # to be shown turned to the right
+    Image.fromarray(pixels).save(stream, "JPEG", exif=exif)
+    return stream.getvalue()
+
+
+def test_a_large_picture_is_scaled_down_before_it_is_sent(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened()
+    choose(page, photograph(3000, 1500), "a.jpg")
+    page.wait_for_url("**/?picture=*")
+    value = served[0].requests[-1].value
+    assert value.size == (512, 1024), "it is upright"
+    assert value.getpixel((256, 100))[0] > 150
+    assert value.getpixel((256, 100))[1] < 80, "red above"
+
+
+def test_what_is_transparent_stays_transparent(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened()
+    choose(page, png(Image.new("RGBA", (1500, 1500), (0, 0, 0, 0))))
+    page.wait_for_url("**/?picture=*")
+    assert served[0].requests[-1].value.getpixel((9, 9)) == (255, 255, 255), "white, not black"
+
+
+def test_a_picture_that_the_browser_cannot_decode_is_sent_as_it_is(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page, stream = opened(), io.BytesIO()
+    Image.new("RGB", (1500, 40), "red").save(stream, "TIFF")
+    choose(page, stream.getvalue(), "a.tif")
+    page.wait_for_url("**/?picture=*")
+    assert served[0].requests[-1].value.size == (1500, 40)
+    before = page.url
+    choose(page, b"II*\0" + bytes(uploads.MOST_BYTES))
+    page.wait_for_selector("[role=alert]")
+    assert "Send at most 20.0 MB" in page.locator("[role=alert]").text_content()
+    assert page.url == before
+    assert page.locator(".chip img[alt]").count() == 1, "the former picture is back"
+
+
+def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page, held = opened("/?q=red"), []
+    page.route("**/picture", lambda route: held.append(route))
+    choose(page, png())
+    until(page, "document.querySelector('.chip.sending img')?.naturalWidth === 24")
+    assert page.get_by_role("progressbar", name="Sending the picture").is_visible()
+    page.fill("#q", "red shape")
+    page.wait_for_timeout(400)
+    assert page.url.endswith("/?q=red"), "the words wait for the picture"
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_url("**/?q=red+shape")
+    assert page.locator(".chip").count() == 0
+    assert page.locator("[role=alert]").count() == 0
+    assert served[0].requests[-1].value == "red shape"
+    while not held:
+        page.wait_for_timeout(50)
+
+
+def test_words_that_are_typed_during_an_upload_are_searched_with_it(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page, held = opened(), []
+    page.route("**/picture", lambda route: held.append(route))
+    choose(page, png(drawn("blue", "frame")))
+    page.wait_for_selector(".chip.sending")
+    page.fill("#q", "red")
+    while not held:
+        page.wait_for_timeout(50)
+    held[0].continue_()
+    page.wait_for_url("**/?picture=*&q=red")
+    until(page, "!document.querySelector('[aria-busy]')")
+    assert isinstance(served[0].requests[-1].value, Composed)
+
+
+def test_a_picture_and_words_are_one_query_and_either_can_be_removed(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    backend = served[0]
+    page = opened("/?q=red&find=image")
+    choose(page, png(drawn("blue", "frame")))
+    page.wait_for_url("**/?picture=*&q=red&find=image")
+    assert page.locator("#q").input_value() == "red"
+    value = backend.requests[-1].value
+    assert (type(value), value.text) == (Composed, "red")
+    assert np.array_equal(np.asarray(value.picture), np.asarray(drawn("blue", "frame")))
+    page.fill("#q", "red shape")
+    page.wait_for_url("**/?picture=*&q=red+shape&find=image")
+    page.wait_for_selector(".chip")
+    assert backend.requests[-1].value.text == "red shape"
+    page.click("a[rel=next]")
+    page.wait_for_url("**&page=2")
+    assert isinstance(backend.requests[-1].value, Composed)
+    both = page.url
+    page.click("[aria-label='Remove the words']")
+    page.wait_for_url(lambda address: "q=" not in address)
+    assert page.locator("#q").input_value() == ""
+    assert np.array_equal(np.asarray(backend.requests[-1].value), np.asarray(drawn("blue", "frame")))
+    page.goto(both)
+    page.click("[aria-label='Remove the picture']")
+    page.wait_for_url("**/?q=red+shape&find=image")
+    assert page.locator("#q").input_value() == "red shape"
+    assert page.locator(".chip").count() == 0
+    assert backend.requests[-1].value == "red shape"
+
+
+def test_without_script_a_picture_keeps_the_words_and_a_refusal_names_the_limit(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened("/", java_script_enabled=False, viewport=PHONE)
+    page.fill("#q", "red")
+    choose(page, png())
+    page.click("#upload button")
+    page.wait_for_url("**/?picture=*&q=red*")
+    assert isinstance(served[0].requests[-1].value, Composed)
+    page.click("[aria-label='Remove the words']")
+    page.wait_for_url(lambda address: "q=" not in address)
+    assert page.locator(".chip").count() == 1
+    choose(page, bytes(uploads.MOST_BYTES + 200_000))
+    page.click("#upload button")
+    page.wait_for_selector("h1:has-text('Too large')")
+    assert "up to 20.0 MB" in page.locator("[role=alert]").text_content()
+    page.get_by_role("link", name="Back to the search").click()
+    page.wait_for_selector("#q")
+
+
+def test_a_picture_and_words_fit_into_a_small_window(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", viewport=PHONE)
+    choose(page, png())
+    page.wait_for_url("**/?picture=*&q=red")
+    page.wait_for_selector(".chip")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert page.locator("#q").bounding_box()["width"] > 60
+
+
+def exported(page: Any, form: str) -> str:
+    """Press a button that exports results with the keyboard, and return the content of the file."""
+    page.focus(f"[data-export={form}]")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename == f"results.{form}"
+    return Path(download.value.path()).read_bytes().decode("utf-8-sig")
+
+
+def test_results_are_selected_and_exported_with_the_keyboard(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    served[0].captions = {"item-1": '=2+3 "مرحبا"\nx'}
+    page = opened("/?q=red")
+    rows = list(csv.DictReader(io.StringIO(exported(page, "csv"))))
+    assert len(rows) == PAGE_HITS
+    assert (rows[0]["id"], rows[0]["silo"], rows[0]["labels"], rows[2]["distance_bits"]) == (
+        "item-0", "archive", "red|shape", "1",
+    )  # fmt: skip
+    assert rows[1]["caption"].startswith('\'=2+3 "مرحبا"'), "not a formula"
+    box = page.get_by_role("checkbox", name="Select red shape 3", exact=True)
+    page.locator(".card a >> nth=3").focus()
+    page.keyboard.press("Tab")
+    assert box.evaluate("box => box === document.activeElement")
+    assert page.locator(".pick >> nth=3").evaluate("label => getComputedStyle(label).opacity") == "1"
+    page.keyboard.press("Space")
+    assert page.locator("#picked").text_content() == "1 selected"
+    [one] = json.loads(exported(page, "json"))["results"]
+    assert one["caption"] == "red shape 3"
+    assert (one["labels"], one["distance_bits"]) == (["red", "shape"], 1)
+    assert one["link"] == f"{served[1]}/item?silo=archive&id=item-3"
+    clear = page.get_by_role("button", name="Clear the selection: 1 selected")
+    clear.focus()
+    page.keyboard.press("Enter")
+    assert clear.is_hidden()
+    assert page.locator(".pick :checked").count() == 0
+    assert page.locator("#picked").text_content() == ""
+    page.click("a[rel=next]")
+    page.wait_for_url("**page=2")
+    until(page, "document.querySelectorAll('.pick').length === document.querySelectorAll('#results .card').length")
+    served[0].captions = {}
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_links_are_copied(opened: Callable[..., Any], served: tuple[MadeUpBackend, str], clipboard: bool) -> None:
+    page = opened("/?q=red", permissions=["clipboard-read", "clipboard-write"])
+    if not clipboard:  # as in a page without TLS
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    field = page.locator("#q")
+    for pick, text in ((False, f"{served[1]}/?q=red"), (True, f"{served[1]}/item?silo=museum&id=item-1")):
+        if pick:
+            page.locator(".pick input >> nth=1").check(force=True)
+        page.get_by_role("button", name="Copy link").click()
+        until(page, "document.getElementById('copy-link').textContent === 'Copied'")
+        field.fill("")
+        field.press("Control+v")
+        assert field.input_value() == text
+
+
+def test_on_a_phone_the_boxes_are_always_visible(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", viewport=PHONE, has_touch=True, is_mobile=True)
+    label = page.locator(".pick >> nth=0")
+    assert label.evaluate("label => getComputedStyle(label).opacity") == "1"
+    size = label.bounding_box()
+    assert min(size["width"], size["height"]) >= 44
+    label.tap()
+    assert page.locator("#picked").text_content() == "1 selected"
+    assert page.url.endswith("/?q=red"), "the item is not opened"
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
