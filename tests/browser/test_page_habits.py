@@ -221,7 +221,7 @@ def test_results_are_selected_and_exported_with_the_keyboard(
     assert (rows[0]["id"], rows[0]["silo"], rows[0]["labels"], rows[2]["distance_bits"]) == (
         "item-0", "archive", "red|shape", "1",
     )  # fmt: skip
-    assert rows[1]["caption"].startswith("'=2+3 \"مرحبا\""), "not a formula"
+    assert rows[1]["caption"].startswith('\'=2+3 "مرحبا"'), "not a formula"
     box = page.get_by_role("checkbox", name="Select red shape 3", exact=True)
     page.locator(".card a >> nth=3").focus()
     page.keyboard.press("Tab")
@@ -271,3 +271,95 @@ def test_on_a_phone_the_boxes_are_always_visible(opened: Callable[..., Any]) -> 
     assert page.locator("#picked").text_content() == "1 selected"
     assert page.url.endswith("/?q=red"), "the item is not opened"
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def focused(page: Any) -> str:
+    """Return the id of the focused element, or the title of the focused result."""
+    return str(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+
+
+def test_keys_lead_to_the_field_and_from_result_to_result(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", viewport={"width": 1200, "height": 1400})
+    columns = page.evaluate(
+        "getComputedStyle(document.querySelector('.grid')).gridTemplateColumns.split(' ').length",
+    )
+    assert columns > 2
+    page.keyboard.press("/")
+    assert focused(page) == "q"
+    page.keyboard.type("/")
+    assert page.locator("#q").input_value() == "/", "it was selected, and in the field the key writes"
+    page.fill("#q", "red")
+    until(page, "!document.querySelector('[aria-busy]')")
+    steps = [("ArrowDown", 0), ("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0)]
+    for key, number in steps:
+        page.keyboard.press(key)
+        assert focused(page).startswith(f"red shape {number}"), key
+    page.keyboard.press("ArrowLeft")
+    assert focused(page) == "red shape 0", "it is the first"
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert focused(page) == "red shape 1", "from the box of a result too"
+    page.keyboard.press("ArrowUp")
+    assert focused(page) == "q"
+
+
+def test_escape_closes_one_thing_at_a_time_and_then_empties_the_field(opened: Callable[..., Any]) -> None:
+    page, held = opened("/?q=red"), []
+    page.route("**/picture", lambda route: held.append(route))
+    page.locator(".pick input >> nth=1").check(force=True)
+    page.click("#draw-open")
+    choose(page, png())
+    page.wait_for_selector(".chip.sending", state="attached")
+    page.keyboard.press("Escape")
+    assert page.locator("#draw").is_hidden()
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".chip", state="detached")
+    assert page.locator(".pick :checked").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator(".pick :checked").count() == 0
+    page.keyboard.press("Escape")
+    assert focused(page) == "q"
+    assert page.locator("#q").input_value() == "red"
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda address: address.endswith("/"))
+    assert page.locator("#q").input_value() == ""
+
+
+def test_finished_searches_are_offered_on_this_device_only(opened: Callable[..., Any]) -> None:
+    page = opened()
+    past = page.locator("#past a")
+    assert page.locator("#past").is_hidden()
+    for words in [f"red {number}" for number in range(11)] + ["red 3"]:
+        page.fill("#q", words)
+        page.press("#q", "Enter")
+        page.wait_for_url(f"**/?q={words.replace(' ', '+')}")
+        until(page, "!document.querySelector('[aria-busy]')")
+        assert page.locator("#past").is_hidden(), "the field is not empty"
+    page.fill("#q", "red unfinished")
+    page.wait_for_url("**/?q=red+unfinished")
+    page.fill("#q", "")
+    past.first.wait_for()
+    assert past.all_text_contents() == ["red 3", *(f"red {number}" for number in (10, 9, 8, 7, 6, 5, 4, 2, 1))]
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "red 3"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=red+3")
+    page.goto(page.url.partition("?")[0])
+    page.get_by_role("button", name="Forget them").click()
+    assert page.locator("#past").is_hidden()
+    assert focused(page) == "q"
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_browser_that_keeps_nothing_has_no_history(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError') } })"
+    )
+    page.reload()
+    page.fill("#q", "red")
+    page.press("#q", "Enter")
+    page.wait_for_url("**/?q=red")
+    page.fill("#q", "")
+    page.wait_for_url(lambda address: address.endswith("/"))
+    assert page.locator("#past").is_hidden()

@@ -2,6 +2,8 @@
 // Everything here also works as plain forms and links; this only makes it faster.
 
 import { startDrawing } from "./draw.js";
+import { offerHistory, remember } from "./history.js";
+import { startKeys } from "./keys.js";
 import { startPictures } from "./pictures.js";
 import { offerSelection } from "./select.js";
 import { prepared, send, showSending } from "./upload.js";
@@ -22,6 +24,7 @@ let draft = "";
 
 document.documentElement.classList.add("with-script");
 offerSelection();
+offerHistory();
 
 /** Return the address that the form asks for, without empty fields. */
 function wanted() {
@@ -46,6 +49,7 @@ function show(page) {
     if (old && fresh) old.replaceWith(fresh);
   }
   offerSelection();
+  offerHistory();
   document.title = page.title;
   words.placeholder = page.getElementById("q")?.placeholder ?? words.placeholder;
   const headline = document.getElementById("headline");
@@ -197,6 +201,7 @@ function describeLength() {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
+  remember(words.value.trim());
   words.blur();
   if (matchMedia("(pointer: fine)").matches) words.focus();
   if (String(wanted()) === location.href) draft = ""; // typing has already put it into the history
@@ -225,6 +230,7 @@ form.addEventListener("change", (event) => {
 
 // Links to further pages, suggestions and cleared filters change the results in place.
 document.addEventListener("click", (event) => {
+  if (event.target.closest("#results .card > a")) remember(words.value.trim());
   const link = event.target.closest("a.suggestion, .paging a, #clear, .box .drop, #results .notice a");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
@@ -234,6 +240,7 @@ document.addEventListener("click", (event) => {
 async function follow(link) {
   const address = new URL(link.href);
   const paging = link.closest(".paging");
+  if (link.matches(".suggestion")) remember(address.searchParams.get("q"));
   if (await go(address)) {
     fill(address.searchParams);
     if (paging) document.getElementById("results").focus({ preventScroll: true });
@@ -279,3 +286,6 @@ if (document.getElementById("upload")) {
   startPictures(sendPicture);
   startDrawing((file) => sendPicture(file, { drawing: true }));
 }
+
+// Only now, so that what is open is closed before anything is emptied.
+startKeys();
