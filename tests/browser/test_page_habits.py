@@ -288,7 +288,8 @@ def test_keys_lead_to_the_field_and_from_result_to_result(opened: Callable[..., 
     assert focused(page) == "q"
     page.keyboard.type("/")
     assert page.locator("#q").input_value() == "/", "it was selected, and in the field the key writes"
-    page.fill("#q", "red")
+    page.fill("#q", "red shape")
+    page.wait_for_url("**/?q=red+shape")
     until(page, "!document.querySelector('[aria-busy]')")
     steps = [("ArrowDown", 0), ("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0)]
     for key, number in steps:
