@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_a_picture_that_the_browser_cannot_decode_is_sent_as_it_is(
     page.wait_for_selector("[role=alert]")
     assert "Send at most 20.0 MB" in page.locator("[role=alert]").text_content()
     assert page.url == before
-    assert page.locator(".chip img[alt]").count() == 1, "the former picture is back"
+    assert page.locator(".chip img[alt='The picture of this search']").count() == 1, "the former picture is back"
 
 
 def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
@@ -364,3 +365,41 @@ def test_a_browser_that_keeps_nothing_has_no_history(opened: Callable[..., Any])
     page.fill("#q", "")
     page.wait_for_url(lambda address: address.endswith("/"))
     assert page.locator("#past").is_hidden()
+
+
+SMALL_TARGETS = """
+() => [...document.querySelectorAll("a, button, summary, select, label:has(input)")]
+  .filter((each) => !each.closest("p:not(.try), td, th, .hidden, .skip, .upload, .stacked"))
+  .map((each) => [each, each.getBoundingClientRect()])
+  .filter(([, box]) => box.width > 1 && Math.min(box.width, box.height) < 43.5)
+  .map(([each, box]) => `${each.outerHTML.slice(0, 80)} ${box.width} x ${box.height}`)
+"""
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=red", "/item?silo=museum&id=item-3&by=image", "/federation"])
+def test_a_finger_hits_everything_that_can_be_pressed(opened: Callable[..., Any], path: str) -> None:
+    page = opened(path, viewport=PHONE, has_touch=True, is_mobile=True)
+    if path == "/":
+        page.locator("details.menu summary").first.tap()
+    assert page.evaluate(SMALL_TARGETS) == []
+
+
+def test_what_is_chosen_is_visible_in_forced_colors(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", forced_colors="active")
+    outline = "element => getComputedStyle(element).outlineStyle"
+    chosen = page.locator(".segments input:checked + span")
+    assert chosen.evaluate(outline) == page.locator("nav [aria-current]").evaluate(outline) == "solid"
+    assert page.locator(".segments input:not(:checked) + span").first.evaluate(outline) == "none"
+    assert page.locator("[data-export=csv]").evaluate("button => getComputedStyle(button).borderTopWidth") == "1px"
+
+
+def test_a_printed_page_has_the_query_and_the_results_in_black_on_white(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.locator("#q").is_visible()
+    assert page.locator("#headline").is_visible()
+    assert page.locator(".card").last.is_visible()
+    for selector in ("nav", ".filters", "#draw-open", "button.go", ".actions", ".pick", ".bottom"):
+        assert page.locator(selector).first.is_hidden(), selector
+    ink = page.locator(".title").first.evaluate("title => getComputedStyle(title).color")
+    assert max(map(int, re.findall(r"\d+", ink))) < 90
