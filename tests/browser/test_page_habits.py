@@ -121,6 +121,7 @@ def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], serv
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_url("**/?q=red+shape")
     assert page.locator(".chip").count() == 0
+    assert focused(page) == "q"
     assert page.locator("[role=alert]").count() == 0
     assert served[0].requests[-1].value == "red shape"
     while not held:

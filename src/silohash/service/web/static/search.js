@@ -162,7 +162,11 @@ async function sendPicture(file, { drawing = false } = {}) {
   upload?.abort();
   const end = (upload = new AbortController());
   const asked = besidePicture();
-  const shown = drawing ? null : showSending(file, () => end.abort());
+  const cancel = () => {
+    end.abort();
+    words.focus();
+  };
+  const shown = drawing ? null : showSending(file, cancel);
   try {
     const body = new FormData();
     for (const [name, value] of asked.searchParams) body.append(name, value);
