@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from silohash.run.config.load import load_config
 from silohash.run.config.template import BACKBONES
@@ -52,24 +54,39 @@ def follow(words: list[str], model: Path, source: str) -> Said | None:
     return silohash(*words, *(["--smoke"] if words[0] == "train" else []))
 
 
-def in_a_new_folder(
-    page: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, str, str]:
-    """Go to an empty folder, and return a tiny network, the page's script and the page's output of the check."""
-    if not (shared_data / "flickr8k-1k").is_dir():
-        pytest.skip("flickr8k-1k is missing")
-    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
+KINDS = ("animal", "food", "plant", "vehicle", "clothing", "building", "weather", "music")
+
+
+def write_icons(folder: Path) -> None:
+    """Write a table and pictures as `silohash data build icons` does, with as many emoji of these kinds as the page has."""
+    generator = np.random.default_rng(0)
+    rows = ["file_name,text,labels,split,silo,name"]
+    for number in range(454):
+        kind, tags = KINDS[number % len(KINDS)], "" if number < 12 else f" with the {number % 30} of the bird"
+        rows.append(f"noto/thing-{number}.png,thing {number}{tags},{kind}|other,train,noto,thing-{number}")
+    rows += [
+        "noto/other.png,an other,other,train,noto,other",
+        "fluent-emoji/duck.png,duck,animal,train,fluent-emoji,duck",
+    ]
+    for row in rows[1:]:
+        path = folder / row.partition(",")[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
+    (folder / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def in_a_new_folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, str]:
+    """Go to a folder with icons, and return a tiny network, the page's script and the page's output of the check."""
     monkeypatch.chdir(tmp_path)
+    write_icons(tmp_path / "data" / "icons")
     (source,) = (body for language, body in BLOCK.findall(page) if language == "python")
     (checked,) = (body for language, body in BLOCK.findall(page) if not language)
     return clip(tmp_path / "clip"), source, checked
 
 
 @pytest.mark.whole_run
-def test_tutorial_is_followed_to_its_answers(
-    tutorial: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, source, checked = in_a_new_folder(tutorial, shared_data, tmp_path, monkeypatch)
+def test_tutorial_is_followed_to_its_answers(tutorial: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, source, checked = in_a_new_folder(tutorial, tmp_path, monkeypatch)
     searches = 0
     for words in commands(tutorial):
         said = follow(words, model, source)
@@ -80,7 +97,7 @@ def test_tutorial_is_followed_to_its_answers(
             assert checked in said.out
         if words[1] == "train":
             from_scratch = "--set" not in words
-            assert ("The image tower is trained from scratch on 270 color pictures" in said.err) == from_scratch
+            assert ("The image tower is trained from scratch on 409 color pictures" in said.err) == from_scratch
             assert (tmp_path / words[words.index("--out") + 1] / "report.html").is_file()
         if words[1] == "search":
             searches += 1
@@ -92,9 +109,10 @@ def test_tutorial_is_followed_to_its_answers(
 
 @pytest.mark.whole_run
 def test_tutorial_without_labels_is_followed_to_its_answers(
-    unlabeled: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tutorial: str, unlabeled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, source, checked = in_a_new_folder(unlabeled, shared_data, tmp_path, monkeypatch)
+    follow(["python"], tmp_path, in_a_new_folder(tutorial, tmp_path, monkeypatch)[1])
+    model, source, checked = in_a_new_folder(unlabeled, tmp_path, monkeypatch)
     outputs = {}
     for words in commands(unlabeled):
         said = follow(words, model, source)

@@ -170,13 +170,21 @@ def named_languages(codes: Sequence[str]) -> str:
 def detected_languages(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the languages of an archive's texts, the most frequent first, by their scripts and stop words.
 
-    Empty if too few texts have any of them.
+    Empty if too few texts have any of them. After the first, a language does not count texts for which only its most
+    frequent stop word speaks: English tags hold "plus" and "no" as well.
     """
-    found = [_evidence(text) for text in _sampled(texts)]
-    total = {code: sum(weights.get(code, 0.0) for weights in found) for code in languages()}
-    best = Counter(max(weights, key=lambda code: (weights[code], total[code], code)) for weights in found if weights)
-    least = COMMON_SHARE * max(best.total(), COMMON_SHARE * len(found))
-    return tuple(code for code, count in sorted(best.items(), key=lambda item: (-item[1], item[0])) if count > least)
+    found = [evidence for evidence in map(_evidence, _sampled(texts)) if evidence[0]]
+    total = {code: sum(weights.get(code, 0.0) for weights, _ in found) for code in languages()}
+    best, lone = Counter[str](), {code: Counter[str]() for code in languages()}
+    for weights, words in found:
+        code = max(weights, key=lambda code: (weights[code], total[code], code))
+        best[code] += 1
+        if len(telling := [word for word in words if code in _owners()[word]]) == 1:
+            lone[code].update(telling)
+    ordered = sorted(best, key=lambda code: (-best[code], code))
+    best.subtract({code: max(lone[code].values(), default=0) for code in ordered[1:]})
+    least = COMMON_SHARE * max(len(found), COMMON_SHARE * len(_sampled(texts)))
+    return tuple(code for code in ordered if best[code] > least)
 
 
 def default_analysis(texts: Sequence[str]) -> Analysis:
@@ -193,22 +201,28 @@ def _sampled(texts: Sequence[str]) -> Sequence[str]:
     return texts[:: max(1, -(-len(texts) // MOST_TEXTS))]
 
 
-def _evidence(text: str) -> dict[str, float]:
-    """Return the languages that a text may be in, each with the weight of what speaks for it."""
+def _evidence(text: str) -> tuple[dict[str, float], list[str]]:
+    """Return the languages that a text may be in, each with the weight of what speaks for it, and its stop words."""
     words = set(words_of(text, UNICODE))
     scripts = Counter(script_of(word[0]) for word in words)
     if not scripts.keys() - {""}:
-        return {}
+        return {}, []
     script = max(scripts, key=lambda name: (scripts[name] if name else 0, name))
     if script not in LATIN and scripts.keys() & {"HIRAGANA", "KATAKANA"}:
-        return {"ja": 1.0}
+        return {"ja": 1.0}, []
     able = [code for code, about in languages().items() if script in about.get("scripts", LATIN)]
     if len(able) == 1:
-        return {able[0]: 1.0}
+        return {able[0]: 1.0}, []
+    known = sorted(words & _owners().keys(), key=len, reverse=True)
+    return _told_by(known, able, latin=script in LATIN), [word for word in known if len(word) > 1]
+
+
+def _told_by(words: Sequence[str], able: Sequence[str], *, latin: bool) -> dict[str, float]:
+    """Return the weights of languages by stop words, the longest of which come first."""
     weights: dict[str, float] = {}
-    for word in sorted(words & _owners().keys(), key=len, reverse=True):
+    for word in words:
         # A single Latin letter is also the name of a letter, so that it only adds to what a longer word says.
-        telling = able if len(word) > 1 or script not in LATIN else weights
+        telling = able if len(word) > 1 or not latin else weights
         for code in filter(telling.__contains__, _owners()[word]):
             weights[code] = weights.get(code, 0.0) + 1 / len(_owners()[word])
     return weights

@@ -5,6 +5,7 @@ understands, such as a dataclass, a model or ``list[str]``.
 """
 
 import csv
+import json
 import struct
 import tokenize
 import zipfile
@@ -17,6 +18,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import from_json, to_json
 from safetensors import SafetensorError
 
 from silohash.base.errors import DamagedFile, MissingFile, OtherVersion, UnreadableFile, UserError, WrongKindOfPath
@@ -103,6 +105,26 @@ def of_json(content: bytes | str, form: type[T]) -> T:
     """
     document: T = _adapter(cast(Hashable, form)).validate_json(content, strict=True)
     return document
+
+
+def any_json(content: bytes) -> Any:  # noqa: ANN401  a document of any form
+    """Return a JSON document.
+
+    Raises:
+        ValueError: If it is not JSON.
+    """
+    try:
+        return from_json(content, cache_strings="keys")
+    except ValueError:  # the fast parser does not take halves of surrogate pairs
+        return json.loads(content)
+
+
+def json_line(value: object) -> bytes:
+    """Return a value of JSON's types as a document on one line."""
+    try:
+        return to_json(value)
+    except ValueError:  # as in `any_json`
+        return json.dumps(value).encode()
 
 
 def of_value(value: object, form: type[T]) -> T:

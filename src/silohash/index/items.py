@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import InvalidName, LengthsDiffer, RepeatedValue, UnknownItem, UserError, WrongType
+from silohash.base.forms import any_json
 from silohash.base.names import tidy
 from silohash.base.sqlite_files import damaged
 from silohash.index.base import FIELDS, Keys, positions
@@ -76,7 +77,7 @@ class KeptRows:
             names.append(content[start:middle].decode())
             texts.append(content[middle:end])
         # Parsing all payloads at once is faster than one after the other.
-        return list(zip(names, json.loads(b"[" + b",".join(texts) + b"]"), strict=True))
+        return list(zip(names, any_json(b"[" + b",".join(texts) + b"]"), strict=True))
 
     def _places(self, keys: Sequence[int]) -> list[int]:
         """Return the positions of keys among all keys."""
@@ -106,7 +107,7 @@ class KeptRows:
             if not len(part.keys) or part.keys[-1] <= after:
                 continue
             texts = (part.content[middle:end] for _, middle, end in part.bounds.tolist())
-            for key, payload in zip(part.keys.tolist(), json.loads(b"[" + b",".join(texts) + b"]"), strict=True):
+            for key, payload in zip(part.keys.tolist(), any_json(b"[" + b",".join(texts) + b"]"), strict=True):
                 if key > after and (value := value_of(payload, name)):
                     yield key, value
 

@@ -15,7 +15,7 @@ or removed. Hits of different editions are not compared, and each new edition is
 
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from silohash.base.types import MODALITIES, Modality, modalities_of
@@ -71,16 +71,18 @@ class Distances:
         """
         if "ranks" in (hits.alterations or ()):
             return ""
-        books, pages = self._books(silo, (query.model_digest, hits.edition)), _pages(query, hits)
-        for book, page in zip(books.values(), pages.values(), strict=True):
-            if (name := _contradicted(book, page, query.bits)) is not None:
-                return f'The distances that it stated of "{name}" to two queries contradict each other.'
-        for book, page in zip(books.values(), pages.values(), strict=True):
-            first, last = book
-            first.update({name: stated for name, stated in page.items() if name not in first})
-            last.update(page)
-            if len(last) >= MOST_REMEMBERED:
-                book[:] = [last, {}]
+        books = self._books(silo, (query.model_digest, hits.edition))
+        page = [(books[modality], name, stated) for modality, name, stated in _statements(query, hits)]
+        for (first, last), name, stated in page:
+            for known in (first.get(name, stated), last.get(name, stated)):
+                if known != stated and not are_possible(known, stated, query.bits):
+                    return f'The distances that it stated of "{name}" to two queries contradict each other.'
+        for (first, last), name, stated in page:
+            first.setdefault(name, stated)
+            last[name] = stated
+        for book in books.values():
+            if len(book[1]) >= MOST_REMEMBERED:
+                book[:] = [book[1], {}]
         return ""
 
     def _books(self, silo: str, edition: tuple[str, str]) -> _Books:
@@ -95,25 +97,15 @@ class Distances:
         return editions[edition]
 
 
-def _pages(query: Query, hits: Hits) -> dict[Modality, dict[str, _Stated]]:
-    """Return what hits state of the codes of each modality, by the ids of the items."""
+def _statements(query: Query, hits: Hits) -> Iterator[tuple[Modality, str, _Stated]]:
+    """Yield what hits state of the codes of items, each with its modality and the id of the item."""
     code, step = int.from_bytes(query.words.tobytes(), "little"), hits.step_bits
     wanted, most = modalities_of(query.target), min(query.most_hits, MOST_REMEMBERED)
-    pages = {modality: dict[str, _Stated]() for modality in MODALITIES}
     for name, distance, found in zip(hits.ids[:most], hits.distances, hits.found, strict=False):
         if distance is not None and len(name) <= LONGEST_ID:
+            stated = code, distance // step * step, step - 1
             for modality in found or wanted:
-                pages[modality][name] = code, distance // step * step, step - 1
-    return pages
-
-
-def _contradicted(book: Sequence[Mapping[str, _Stated]], page: Mapping[str, _Stated], bits: int) -> str | None:
-    """Return an item of a page that contradicts what is remembered, or None."""
-    for known in book:
-        for name in known.keys() & page.keys():
-            if known[name] != page[name] and not are_possible(known[name], page[name], bits):
-                return name
-    return None
+                yield modality, name, stated
 
 
 def are_possible(first: _Stated, second: _Stated, bits: int) -> bool:

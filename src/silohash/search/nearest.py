@@ -44,6 +44,7 @@ from silohash.search.order import (
     MOST_WORDS,
     STEP_BITS,
     VALUE_BITS,
+    WORDLESS,
     first_places,
     packed_places,
     place_in_tier,
@@ -383,13 +384,16 @@ def _places(
     loaded: LoadedIndex, keys: Keys, distances: Distances, query: Query, matches: Matches | None
 ) -> tuple[_Places, _Places, bool]:
     """Return the place and the words of each code, and whether there are order values."""
-    nothing = np.zeros(len(keys), np.int64)
-    tiers, words = (nothing + BY_CODE, nothing) if matches is None else matches.of(keys)
-    if matches is not None and matches.hidden_within is not None:
+    values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
+    if matches is None:
+        # As `packed_places` has it for all other hits, which takes several times as long.
+        places = WORDLESS + (distances.astype(np.int64) << STEP_BITS)
+        return places if values is None else places | values, np.zeros(len(keys), np.int64), values is not None
+    tiers, words = matches.of(keys)
+    if matches.hidden_within is not None:
         stated = min(matches.hidden_within, query.bits if query.radius_bits is None else query.radius_bits)
         worded = tiers < BY_CODE
         distances, words = np.where(worded, stated, distances), np.where(worded, words, 0)
-    values = None if query.magnitudes is None else loaded.order_values(keys, query.words, query.magnitudes)
     return packed_places(distances, tiers, words, 0 if values is None else values), words, values is not None
 
 
@@ -405,12 +409,12 @@ def _near_items(
     found, left_out = places[ranked], {}
     values = tuple((found & ((1 << VALUE_BITS) - 1)).tolist()) if valued else None
     steps = found >> STEP_BITS
-    distances, tiers = (steps & ((1 << DISTANCE_BITS) - 1)).tolist(), (steps >> DISTANCE_BITS).tolist()
-    if len(found) < len(places) and (count := int((places >> STEP_BITS <= steps[-1]).sum()) - len(found)):
-        left_out = {place_in_tier(tiers[-1], distances[-1]): count}
+    distances = (steps & ((1 << DISTANCE_BITS) - 1)).tolist()
+    if len(found) < len(places) and (count := int((places < (steps[-1] + 1) << STEP_BITS).sum()) - len(found)):
+        left_out = {place_in_tier(int(steps[-1]) >> DISTANCE_BITS, distances[-1]): count}
     if words is None:
         return NearItems(distances, keys, values), left_out
-    return NearItems(distances, keys, values, tuple(tiers), tuple(words.tolist())), left_out
+    return NearItems(distances, keys, values, tuple((steps >> DISTANCE_BITS).tolist()), tuple(words.tolist())), left_out
 
 
 def _joined(

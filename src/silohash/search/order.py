@@ -93,6 +93,10 @@ def packed_places(
     return np.asarray((((steps << WORD_BITS) | missing) << VALUE_BITS) | np.asarray(values, np.int64))
 
 
+WORDLESS = int(packed_places(np.zeros(1, np.int64), BY_CODE, 0, 0)[0])
+"""Place of an item at the distance 0 that no words match, without order value."""
+
+
 def place_in_tier(tier: int, place: int) -> int:
     """Return one number for a tier and a place in it, ascending by both; the place itself for `BY_CODE`."""
     return place - (BY_CODE - tier) * TIER_SIZE

@@ -27,6 +27,8 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from silohash.base.attempts import attempted
 from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile, UserError
+from silohash.base.forms import json_line
+from silohash.base.visible import visible_json
 from silohash.search.filters import LABELS
 from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.requests import Browse, Code, Item, ItemRequest, Request, SiloStatus, StatusRequest
@@ -157,7 +159,8 @@ class AuditLog:
             self._tail = _tail_of_log(self.path)
         number = self._tail.number + 1
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"number": number, "time": now, **entry, "before": self._tail.digest}).encode()
+        document = json_line({"number": number, "time": now, **entry, "before": self._tail.digest})
+        line = visible_json(document.decode()).encode()
         _append_whole(file, line + b"\n", size)
         if self._sync_seconds == 0:
             os.fsync(file.fileno())

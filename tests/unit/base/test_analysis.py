@@ -163,6 +163,14 @@ def test_detects_several_languages_and_none():
     assert detected_languages([]) == ()
 
 
+def test_english_tags_with_words_that_other_languages_have_are_english():
+    tags = ["arrow up", "sword with shield", "bag of coins", "door to the left", "bat and ball"]
+    chance = ["plus math add", "no entry", "bat animal", "die game", "non smoking", "plus size", "do not enter"]
+    assert detected_languages([*tags * 5, *chance]) == ("en",)
+    french = ["une chauve-souris", "le chien", "la porte", "des pièces", "porte du château", "plus tard"]
+    assert detected_languages([*tags * 5, *chance, *french]) == ("en", "fr")
+
+
 @pytest.mark.parametrize(
     ("texts", "analysis"),
     [(["boat", "mp3 dog's"], WORDS), (["boat", "Straße"], UNICODE), (["l'école"], UNICODE), ([], WORDS)],

@@ -864,9 +864,12 @@ def test_a_silo_whose_answers_take_too_much_time_is_not_asked_for_a_while(north,
     monkeypatch.setattr("silohash.search.wire.time.thread_time", lambda: next(times))
     query = query_of(WORDS, BITS, k=3)
     for _ in range(2):
+        assert asyncio.run(bus.ask({"north": query}, 60)).answers, "small answers are not measured"
+    monkeypatch.setattr("silohash.search.wire.SMALL_BYTES", 0)
+    for _ in range(2):
         replies = asyncio.run(bus.ask({"north": query}, 60))
     assert kind_of(replies.reasons["north"]) == "overload"
-    assert (len(asked), found) == (1, [("north", "new_edition"), ("north", "overload")])
+    assert (len(asked), found) == (3, [("north", "new_edition"), ("north", "overload")])
 
 
 def test_an_excluded_silo_is_not_asked(north):

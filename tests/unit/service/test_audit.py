@@ -52,7 +52,7 @@ def test_each_line_holds_the_digest_of_the_line_before(path):
 def test_every_change_of_a_line_is_noticed(path, change):
     lines = filled(path)
     if change == "change":
-        lines[2] = lines[2].replace(b'"value": 2', b'"value": 7')
+        lines[2] = lines[2].replace(b'"value":2', b'"value":7')
     elif change == "remove":
         del lines[2]
     elif change == "swap":
@@ -190,7 +190,7 @@ def test_a_line_of_any_length_is_followed_by_the_next(path):
     filled(path, 1)
     with closing(AuditLog(path)) as log:
         log.append({"released": ["Ж" * 20] * 40_000})
-    assert len(path.read_bytes().splitlines()[-1]) > 4 << 20
+    assert len(path.read_bytes().splitlines()[-1]) > 1 << 20
     with closing(AuditLog(path)) as log:
         log.append({})
     assert verify_log(path).number == 3

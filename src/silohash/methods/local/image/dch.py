@@ -46,7 +46,8 @@ CARD = MethodCard(
         "paper and authors_code have 0.4 of the code length, which is about 20 of 48 bits.",
         "A hundredth of the half code length is added to distances, so that the loss of dissimilar items with equal codes "
         "is finite.",
-        "Pairs are weighted by the share of similar pairs among the silo's items, not among those of the batch.",
+        "Pairs are weighted by the share of similar pairs among the silo's items, from 5 to 95 %, not among those of the "
+        "batch.",
     ),
 )
 

@@ -43,7 +43,8 @@ CARD = MethodCard(
         "are not compared in training, so a search across modalities does not work.",
         "Stored outputs are computed by the network at the start of every round. In the authors' code they start at zero.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
-        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper. A silo of which less than 5 % "
+        "or more than 95 % of the pairs are similar has the weights of that limit.",
         "Similarity can be graded by the share of common labels.",
         "The weight of the quantization loss in the preset paper is that of the authors' code for CIFAR-10.",
     ),

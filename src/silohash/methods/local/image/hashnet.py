@@ -45,7 +45,7 @@ CARD = MethodCard(
         "beta^2 grows by 0.005 per step, which is about 0.2 per epoch for 10,000 training items in batches of 256.",
         "Pairs are those of one batch, without those of an item with itself. The authors' code takes pairs across two "
         "batches.",
-        "Pairs are weighted by the share of similar pairs among the silo's items.",
+        "Pairs are weighted by the share of similar pairs among the silo's items, from 5 to 95 %.",
     ),
 )
 
@@ -60,7 +60,8 @@ class HashNetParams(MethodParams):
     stage_epochs: int = Field(default=1, ge=1)
     """Number of local epochs between two changes of the steepness, at least 1."""
     class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
+    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each. A silo of which
+    less than 5 % or more than 95 % of the pairs are similar has the weights of that limit."""
 
     without_effect: ClassVar = {"stage_epochs": {"growth": (0.0,)}}
 

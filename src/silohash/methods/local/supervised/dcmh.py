@@ -72,7 +72,8 @@ CARD = MethodCard(
         "standard deviation of 0.01, from which codes stay near zero for longer.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
         "Bits are balanced over each batch instead of over all items, except in the preset paper.",
-        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper. A silo of which less than 5 % "
+        "or more than 95 % of the pairs are similar has the weights of that limit.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
         "An optional contrastive loss ranks an item's own partner higher, and costs a few points of mAP by labels.",
     ),
@@ -86,7 +87,8 @@ class StoredPairsParams(MethodParams):
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
     vectors)."""
     class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
+    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each. A silo of which
+    less than 5 % or more than 95 % of the pairs are similar has the weights of that limit."""
     anchors: int = Field(default=1024, ge=1)
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 

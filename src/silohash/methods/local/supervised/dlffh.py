@@ -68,7 +68,8 @@ CARD = MethodCard(
         "Stored outputs are computed by the networks at the start of every round.",
         "Losses are means over pairs, bits and labels, except in the preset paper.",
         "Bits are balanced over each batch instead of over all items, except in the preset paper.",
-        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper. A silo of which less than 5 % "
+        "or more than 95 % of the pairs are similar has the weights of that limit.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
     ),
 )

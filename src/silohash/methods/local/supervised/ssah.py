@@ -65,7 +65,8 @@ CARD = MethodCard(
         "The weights of the preset paper (1 for the two likelihoods, 1e-4 for the quantization and label losses) are taken "
         "from memory. The authors' code has 1 for all of them.",
         "Losses are means over pairs, bits and labels, except in the preset paper.",
-        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper. A silo of which less than 5 % "
+        "or more than 95 % of the pairs are similar has the weights of that limit.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
         "Texts are not averaged over windows of words, except in the preset paper.",
     ),
