@@ -214,7 +214,7 @@ def test_a_picture_is_chosen_pasted_or_dropped(
         page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(picture)})
     else:
         page.evaluate(SEND_FILE, [way, base64.b64encode(png(picture)).decode()])
-    page.wait_for_selector(".chip img")
+    page.wait_for_selector(".chip:not(.sending) img")
     assert np.array_equal(np.asarray(served[0].requests[-1].value), np.asarray(picture))
     assert served[0].requests[-1].target == "image", "the filters are kept"
     assert page.locator("#q").input_value() == ""
@@ -465,7 +465,7 @@ def test_drawing_on_a_phone(opened: Callable[..., Any]) -> None:
     assert box["x"] + box["width"] <= PHONE["width"]
     with page.expect_response("**/picture"):
         page.touchscreen.tap(box["x"] + 50, box["y"] + 50)
-    page.wait_for_selector(".chip img", state="attached")
+    page.wait_for_selector(".chip:not(.sending) img", state="attached")
     assert page.locator("#canvas").bounding_box() == box, "the picture of the search does not move the surface"
 
 
@@ -486,7 +486,7 @@ def test_everything_can_be_done_with_the_keyboard(opened: Callable[..., Any]) ->
         seen.append(
             page.evaluate("document.activeElement.id || document.activeElement.name || document.activeElement.tagName")
         )
-        if page.evaluate("!!document.activeElement.closest('#results')"):
+        if page.evaluate("!!document.activeElement.closest('.card')"):
             break
     assert seen[:4] == ["no-words", "draw-open", "file-open", "BUTTON"]
     assert "find" in seen
