@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_a_picture_that_the_browser_cannot_decode_is_sent_as_it_is(
     page.wait_for_selector("[role=alert]")
     assert "Send at most 20.0 MB" in page.locator("[role=alert]").text_content()
     assert page.url == before
-    assert page.locator(".chip img[alt]").count() == 1, "the former picture is back"
+    assert page.locator(".chip img[alt='The picture of this search']").count() == 1, "the former picture is back"
 
 
 def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
@@ -120,6 +121,7 @@ def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], serv
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_url("**/?q=red+shape")
     assert page.locator(".chip").count() == 0
+    assert focused(page) == "q"
     assert page.locator("[role=alert]").count() == 0
     assert served[0].requests[-1].value == "red shape"
     while not held:
@@ -271,3 +273,134 @@ def test_on_a_phone_the_boxes_are_always_visible(opened: Callable[..., Any]) -> 
     assert page.locator("#picked").text_content() == "1 selected"
     assert page.url.endswith("/?q=red"), "the item is not opened"
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def focused(page: Any) -> str:
+    """Return the id of the focused element, or the title of the focused result."""
+    return str(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+
+
+def test_keys_lead_to_the_field_and_from_result_to_result(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", viewport={"width": 1200, "height": 1400})
+    columns = page.evaluate(
+        "getComputedStyle(document.querySelector('.grid')).gridTemplateColumns.split(' ').length",
+    )
+    assert columns > 2
+    page.keyboard.press("/")
+    assert focused(page) == "q"
+    page.keyboard.type("/")
+    assert page.locator("#q").input_value() == "/", "it was selected, and in the field the key writes"
+    page.fill("#q", "red shape")
+    page.wait_for_url("**/?q=red+shape")
+    until(page, "!document.querySelector('[aria-busy]')")
+    steps = [("ArrowDown", 0), ("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0)]
+    for key, number in steps:
+        page.keyboard.press(key)
+        assert focused(page).startswith(f"red shape {number}"), key
+    page.keyboard.press("ArrowLeft")
+    assert focused(page) == "red shape 0", "it is the first"
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert focused(page) == "red shape 1", "from the box of a result too"
+    page.keyboard.press("ArrowUp")
+    assert focused(page) == "q"
+
+
+def test_escape_closes_one_thing_at_a_time_and_then_empties_the_field(opened: Callable[..., Any]) -> None:
+    page, held = opened("/?q=red"), []
+    page.route("**/picture", lambda route: held.append(route))
+    page.locator(".pick input >> nth=1").check(force=True)
+    page.click("#draw-open")
+    choose(page, png())
+    page.wait_for_selector(".chip.sending", state="attached")
+    page.keyboard.press("Escape")
+    assert page.locator("#draw").is_hidden()
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".chip", state="detached")
+    assert page.locator(".pick :checked").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator(".pick :checked").count() == 0
+    page.keyboard.press("Escape")
+    assert focused(page) == "q"
+    assert page.locator("#q").input_value() == "red"
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda address: address.endswith("/"))
+    assert page.locator("#q").input_value() == ""
+
+
+def test_finished_searches_are_offered_on_this_device_only(opened: Callable[..., Any]) -> None:
+    page = opened()
+    past = page.locator("#past a")
+    assert page.locator("#past").is_hidden()
+    for words in [f"red {number}" for number in range(11)] + ["red 3"]:
+        page.fill("#q", words)
+        page.press("#q", "Enter")
+        page.wait_for_url(f"**/?q={words.replace(' ', '+')}")
+        until(page, "!document.querySelector('[aria-busy]')")
+        assert page.locator("#past").is_hidden(), "the field is not empty"
+    page.fill("#q", "red unfinished")
+    page.wait_for_url("**/?q=red+unfinished")
+    page.fill("#q", "")
+    past.first.wait_for()
+    assert past.all_text_contents() == ["red 3", *(f"red {number}" for number in (10, 9, 8, 7, 6, 5, 4, 2, 1))]
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "red 3"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=red+3")
+    page.goto(page.url.partition("?")[0])
+    page.get_by_role("button", name="Forget them").click()
+    assert page.locator("#past").is_hidden()
+    assert focused(page) == "q"
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_browser_that_keeps_nothing_has_no_history(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError') } })"
+    )
+    page.reload()
+    page.fill("#q", "red")
+    page.press("#q", "Enter")
+    page.wait_for_url("**/?q=red")
+    page.fill("#q", "")
+    page.wait_for_url(lambda address: address.endswith("/"))
+    assert page.locator("#past").is_hidden()
+
+
+SMALL_TARGETS = """
+() => [...document.querySelectorAll("a, button, summary, select, label:has(input)")]
+  .filter((each) => !each.closest("p:not(.try), td, th, .hidden, .skip, .upload, .stacked"))
+  .map((each) => [each, each.getBoundingClientRect()])
+  .filter(([, box]) => box.width > 1 && Math.min(box.width, box.height) < 43.5)
+  .map(([each, box]) => `${each.outerHTML.slice(0, 80)} ${box.width} x ${box.height}`)
+"""
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=red", "/item?silo=museum&id=item-3&by=image", "/federation"])
+def test_a_finger_hits_everything_that_can_be_pressed(opened: Callable[..., Any], path: str) -> None:
+    page = opened(path, viewport=PHONE, has_touch=True, is_mobile=True)
+    if path == "/":
+        page.locator("details.menu summary").first.tap()
+    assert page.evaluate(SMALL_TARGETS) == []
+
+
+def test_what_is_chosen_is_visible_in_forced_colors(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", forced_colors="active")
+    outline = "element => getComputedStyle(element).outlineStyle"
+    chosen = page.locator(".segments input:checked + span")
+    assert chosen.evaluate(outline) == page.locator("nav [aria-current]").evaluate(outline) == "solid"
+    assert page.locator(".segments input:not(:checked) + span").first.evaluate(outline) == "none"
+    assert page.locator("[data-export=csv]").evaluate("button => getComputedStyle(button).borderTopWidth") == "1px"
+
+
+def test_a_printed_page_has_the_query_and_the_results_in_black_on_white(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.locator("#q").is_visible()
+    assert page.locator("#headline").is_visible()
+    assert page.locator(".card").last.is_visible()
+    for selector in ("nav", ".filters", "#draw-open", "button.go", ".actions", ".pick", ".bottom"):
+        assert page.locator(selector).first.is_hidden(), selector
+    ink = page.locator(".title").first.evaluate("title => getComputedStyle(title).color")
+    assert max(map(int, re.findall(r"\d+", ink))) < 90

@@ -283,6 +283,7 @@ def test_refused_pictures(backend: MadeUpBackend, content: bytes, status: int) -
     answer = client_of(backend).post("/picture", files={"picture_file": ("a.png", content)})
     assert answer.status_code == status
     assert 'role="alert"' in answer.text
+    assert ("up to 20.0 MB" in answer.text) == (status == 415)
     assert client_of(backend).post("/picture", data={"picture_file": "text"}).status_code == 422
     assert client_of(backend).post("/picture", content=b"x").status_code == 422
 

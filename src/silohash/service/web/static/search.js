@@ -2,6 +2,8 @@
 // Everything here also works as plain forms and links; this only makes it faster.
 
 import { startDrawing } from "./draw.js";
+import { offerHistory, remember } from "./history.js";
+import { startKeys } from "./keys.js";
 import { startPictures } from "./pictures.js";
 import { offerSelection } from "./select.js";
 import { prepared, send, showSending } from "./upload.js";
@@ -21,6 +23,7 @@ let draft = "";
 
 document.documentElement.classList.add("with-script");
 offerSelection();
+offerHistory();
 
 /** Return the address that the form asks for, without empty fields. */
 function wanted() {
@@ -46,6 +49,7 @@ function show(page) {
     if (old && fresh) old.replaceWith(fresh);
   }
   offerSelection();
+  offerHistory();
   document.title = page.title;
   words.placeholder = page.getElementById("q")?.placeholder ?? words.placeholder;
   const headline = document.getElementById("headline");
@@ -158,7 +162,11 @@ async function sendPicture(file, { drawing = false } = {}) {
   upload?.abort();
   const end = (upload = new AbortController());
   const asked = besidePicture();
-  const shown = drawing ? null : showSending(file, () => end.abort());
+  const cancel = () => {
+    end.abort();
+    words.focus();
+  };
+  const shown = drawing ? null : showSending(file, cancel);
   try {
     const body = new FormData();
     for (const [name, value] of asked.searchParams) body.append(name, value);
@@ -192,6 +200,7 @@ function describeLength() {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
+  remember(words.value.trim());
   words.blur();
   if (matchMedia("(pointer: fine)").matches) words.focus();
   if (String(wanted()) === location.href) draft = ""; // typing has already put it into the history
@@ -217,6 +226,7 @@ form.addEventListener("change", (event) => {
 
 // Links to further pages, suggestions and filters change the results in place.
 document.addEventListener("click", (event) => {
+  if (event.target.closest("#results .card > a")) remember(words.value.trim());
   const link = event.target.closest("a.suggestion, .paging a, .facets a, #results .about a, .tags a, #clear, .box .drop, #results .notice a");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
@@ -226,6 +236,7 @@ document.addEventListener("click", (event) => {
 async function follow(link) {
   const address = new URL(link.href);
   const paging = link.closest(".paging");
+  if (link.matches(".suggestion")) remember(address.searchParams.get("q"));
   if (await go(address)) {
     fill(address.searchParams);
     const same = [...document.querySelectorAll(".facets a")].find((each) => each.dataset.filter === link.dataset.filter);
@@ -276,3 +287,6 @@ if (document.getElementById("upload")) {
   startPictures(sendPicture);
   startDrawing((file) => sendPicture(file, { drawing: true }));
 }
+
+// Only now, so that what is open is closed before anything is emptied.
+startKeys();
