@@ -11,11 +11,10 @@ const picked = () => shown().filter((card) => card.querySelector(".pick input").
 
 /** Return what is exported of a card. */
 function record(card) {
-  const address = new URL(card.querySelector("a").href);
-  address.searchParams.delete("results");
-  const [silo, id] = ["silo", "id"].map((name) => address.searchParams.get(name));
+  const { href } = card.querySelector("a");
+  const [silo, id] = ["silo", "id"].map((name) => new URL(href).searchParams.get(name));
   const title = card.querySelector(".title").textContent;
-  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link: address.href };
+  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link: href };
 }
 
 /** Return a value as a field of a CSV file. A text that a spreadsheet would take for a formula begins with an apostrophe. */
