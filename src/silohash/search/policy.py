@@ -146,12 +146,7 @@ class Policy:
                 f"accept_query_content is true, but scores would reveal more than distances with distance_step_bits = "
                 f"{self.distance_step_bits}, rank_only = {self.rank_only} and code_noise = {self.code_noise}. Leave out one."
             )
-        for name, value in self.about.items():
-            begins = ("https://", "http://") if name == "url" else ("",)
-            if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
-                raise WrongForm(
-                    f"{name} is {value!r}. Set url to an address with https:// or http://, and others to texts."
-                )
+        _check_about(self.about)
         object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
         object.__setattr__(self, "columns", _checked_columns(self.columns))
@@ -295,6 +290,14 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
                 f"The policy {path} does not belong to an indexed silo{suggestion(path.stem, silos)}. "
                 f"Name it after one of: {', '.join(sorted(silos))}."
             )
+
+
+def _check_about(about: Mapping[str, object]) -> None:
+    """Check what a policy tells of all items."""
+    for name, value in about.items():
+        begins = ("https://", "http://") if name == "url" else ("",)
+        if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
+            raise WrongForm(f"{name} is {value!r}. Set it to a text, and url to one with https:// or http://.")
 
 
 def _check_number(name: str, value: object, *, least: int = 0, below: float = math.inf, what: str = "") -> None:

@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 
 from silohash.base.types import MODALITIES, Modality, Target
 from silohash.base.visible import visible
+from silohash.index.base import FIELDS
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
 from silohash.search.filters import LABELS, MOST_FACETS, SILO, date_of
@@ -47,6 +48,9 @@ JOINING_WORDS = frozenset(
 """English words with which the suggested beginning of a caption neither begins nor ends."""
 
 MOST_EXAMPLES = 12
+UNCOUNTED = {*FIELDS} - {LABELS}
+"""Released fields whose values are not counted, because nearly every item has another one."""
+
 GRID_PIXELS = 480
 """Longest side of a picture in a grid, in pixels."""
 
@@ -259,13 +263,12 @@ def listed_columns(silos: Sequence[SiloStatus]) -> tuple[tuple[str, ...], str | 
 
     All of the silos release them. Those with few different values in examples are counted first.
     """
-    names = [name for name in (silos[0].columns if silos else ()) if all(name in silo.columns for silo in silos)]
+    released = [[*silo.fields, *silo.columns] for silo in silos] or [[]]
+    names = [name for name in released[0] if all(name in others for others in released) and name not in UNCOUNTED]
     examples = [item.columns for silo in silos for item in silo.examples]
-    values = {name: [columns[name] for columns in examples if name in columns] for name in names}
-    labels = [LABELS] if all(LABELS in silo.fields for silo in silos) else []
-    counted = (SILO, *labels, *sorted(names, key=lambda name: len({*values[name]})))
+    values = {name: [each[name] for each in examples if name in each] for name in names}
     dates = (name for name in names if values[name] and all(map(date_of, values[name])))
-    return counted[:MOST_FACETS], next(dates, None)
+    return (SILO, *sorted(names, key=lambda name: len({*values[name]})))[:MOST_FACETS], next(dates, None)
 
 
 def item_count(silo: SiloStatus) -> int:

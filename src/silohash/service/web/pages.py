@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -106,11 +107,13 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
     asked = len(form.silos) or len(status.silos)
+    shown: dict[str, Any] = {"summary": None, "cards": []}
+    if hits is not None:
+        shown = {"summary": summarized(hits, form, asked=asked), "cards": cards.hit_cards(hits, status)}
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
         "search.html", who, status, code, form=form, message=message,
-        summary=None if hits is None else summarized(hits, form, asked=asked),
-        cards=[] if hits is None else cards.hit_cards(hits, status),
+        **shown,
         like=None if like is None else cards.card_of(like, known[like.silo]), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
@@ -194,14 +197,14 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def _hits(service: Service, who: str, form: SearchForm, **page: int) -> Hits:
-    """Return the hits of a page, or of another part of the results, with the counts of values."""
+async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
+    """Return the hits that a form asks for, with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
     options = replace(
         form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES,
-        newest_by=None if form.searches else date, **page,
+        newest_by=None if form.searches else date,
     )  # fmt: skip
     await check_columns(options, service)
     if form.like:
@@ -214,9 +217,8 @@ async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> d
     """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
     if form.at is None or not form.asks:
         return {}
-    first = max(form.at - 1, 1)
-    hits = await _hits(service, who, form, offset=first - 1, k=3)
-    near = dict(enumerate(cards.hit_cards(hits, await service.status()), first))
+    hits = await _hits(service, who, form)
+    near = dict(enumerate(cards.hit_cards(hits, await service.status()), max(form.at - 1, 1)))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}
 
