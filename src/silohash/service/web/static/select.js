@@ -11,10 +11,11 @@ const picked = () => shown().filter((card) => card.querySelector(".pick input").
 
 /** Return what is exported of a card. */
 function record(card) {
-  const { href } = card.querySelector("a");
-  const [silo, id] = ["silo", "id"].map((name) => new URL(href).searchParams.get(name));
+  const { pathname, searchParams } = new URL(card.querySelector("a").href);
+  const [silo, id] = ["silo", "id"].map((name) => searchParams.get(name));
   const title = card.querySelector(".title").textContent;
-  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link: href };
+  const link = `${location.origin}${pathname}?${new URLSearchParams({ silo, id })}`;
+  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link };
 }
 
 /** Return a value as a field of a CSV file. A text that a spreadsheet would take for a formula begins with an apostrophe. */
