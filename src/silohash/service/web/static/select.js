@@ -4,8 +4,6 @@
 const COLUMNS = ["id", "silo", "caption", "labels", "distance_bits", "rank", "score", "strength", "probability", "link"];
 const TYPES = { csv: "text/csv", json: "application/json" };
 
-const TOLD_MS = 2000;
-
 const shown = () => [...document.querySelectorAll("#results .card[data-facts]")];
 const picked = () => shown().filter((card) => card.querySelector(".pick input").checked);
 
@@ -76,7 +74,7 @@ document.addEventListener("click", async (event) => {
   } else if (button.id === "copy-link") {
     await copy(some.length ? some.map((card) => record(card).link).join("\n") : location.href);
     tell("Copied");
-    setTimeout(() => button.isConnected && tell(), TOLD_MS);
+    button.addEventListener("blur", () => tell(), { once: true });
   } else {
     for (const card of some) card.querySelector(".pick input").checked = false;
     tell();
