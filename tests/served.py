@@ -102,6 +102,7 @@ class MadeUpBackend:
         self.items = items
         self.archive = archive
         self.missing: dict[str, str] = {}
+        self.limited: dict[str, str] = {}
         self.requests: list[Any] = []
         self.askers: list[str] = []
         self.failure: Exception | None = None
@@ -120,9 +121,15 @@ class MadeUpBackend:
         numbers = [n for n in range(self.items) if options.radius_bits is None or n // 2 <= options.radius_bits]
         found = [(f"item-{n}", silos[n % len(silos)], n // 2) for n in numbers] if silos else []
         page = found[options.offset : options.offset + options.k]
+        of_silos = {silo: sum(each == silo for _, each, _ in found) for silo in silos}
+        of_museums = {"Louvre": len(found) - len(found) // 3, "Orsay, Paris": len(found) // 3}
+        counts = {"silo": of_silos, "labels": {"red": len(found), "shape": len(found)}, "museum": of_museums}
         return Hits(
             ids=tuple(name for name, _, _ in page),
             distances=tuple(distance for _, _, distance in page),
+            newest=getattr(options, "value", "") is None,
+            facets={name: counts.get(name, {}) for name in options.facets} if options.facets else None,
+            limited_silos=self.limited,
             silos=tuple(silo for _, silo, _ in page),
             payloads=tuple(self.payload(name) for name, _, _ in page),
             found_by=tuple(("image", "text")[: 1 + distance % 2] for _, _, distance in page),

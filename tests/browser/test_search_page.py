@@ -91,16 +91,20 @@ def test_results_follow_the_words_and_have_an_address(
     page.wait_for_url("**/?q=red+shape")
     page.check("text=Pictures", force=True)
     page.wait_for_url("**/?q=red+shape&find=image")
-    page.select_option("select[name=label]", "red")
+    page.click("summary:has-text('Labels')")
+    page.check("input[name=label][value=red]")
     page.wait_for_url("**/?q=red+shape&find=image&label=red")
-    page.locator("input[name=within]").fill("5")
+    page.click("summary:has-text('More') >> nth=0")
+    page.fill("input[name=within]", "5")
+    page.keyboard.press("Enter")
     page.wait_for_url("**&within=5")
     until(page, "document.querySelectorAll('#results .card').length === 12")
     sent = served[0].requests[-1]
-    assert (sent.value, sent.target, sent.label, sent.radius_bits) == ("red shape", "image", "red", 5)
+    assert (sent.value, sent.target, sent.radius_bits) == ("red shape", "image", 5)
+    assert [*map(str, sent.where)] == ["labels=red"]
     page.reload()
     assert len(captions(page)) == 12
-    assert page.locator("#within-text").text_content() == "5 bits"
+    assert page.locator("input[name=within]").input_value() == "5"
     page.click("text=Clear filters")
     page.wait_for_url("**/?q=red+shape")
     assert captions(page) == first_page()
@@ -114,7 +118,62 @@ def test_silos_are_chosen_in_a_menu(opened: Callable[..., Any], served: tuple[Ma
     assert served[0].requests[-1].silos == ("museum",)
     until(page, "document.getElementById('headline').textContent.includes('the silo answered')")
     page.keyboard.press("Escape")
-    assert not page.locator("details.menu").get_attribute("open")
+    assert not page.locator("details.menu[open]").count()
+
+
+def test_counts_are_links_that_filter_and_back_undoes_them(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened("/?q=red")
+    places = (
+        "['#search', '.segments', '#clear', '#results', '.card'].map(q => document.querySelector(q)"
+        ".getBoundingClientRect()).map(b => [b.x, b.y])"
+    )
+    before = page.evaluate(places)
+    page.click(".facets a:has-text('Louvre')")
+    page.wait_for_url("**/?q=red&where=museum%3DLouvre")
+    until(page, "document.activeElement.dataset.filter === 'museum=Louvre'")
+    assert page.locator(".facets a[aria-current]").count() == 1
+    assert page.locator("#more-count").text_content() == "1"
+    page.click(".card .tags a:has-text('shape') >> nth=0")
+    page.wait_for_url("**/?q=red&label=shape&where=museum%3DLouvre")
+    assert page.locator("input[name=label][value=shape]").is_checked()
+    assert [*map(str, served[0].requests[-1].where)] == ["museum=Louvre", "labels=shape"]
+    page.click(".card a.silo:has-text('museum') >> nth=0")
+    page.wait_for_url("**/?q=red&silo=museum&label=shape&where=museum%3DLouvre")
+    page.go_back()
+    page.go_back()
+    page.wait_for_url("**/?q=red&where=museum%3DLouvre")
+    until(page, "!document.querySelector('input[name=label][value=shape]').checked")
+    page.click("text=Clear filters")
+    page.wait_for_url("**/?q=red")
+    assert page.evaluate(places) == before, "nothing moves"
+
+
+def test_items_are_browsed_without_a_query(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened()
+    page.click("text=browse all of them")
+    page.wait_for_url("**/?browse=1")
+    assert "of 60, newest first" in page.locator("#headline").text_content()
+    page.click("summary:has-text('More') >> nth=0")
+    page.select_option("[name=column]", "year")
+    page.select_option("[name=operator]", ">=")
+    page.fill("[name=value]", "1900")
+    sent = len(served[0].requests)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("input[name=where]", state="attached")
+    assert [*map(str, served[0].requests[-1].where)] == ["year>=1900"]
+    assert len(served[0].requests) <= sent + 2
+    page.click("a[rel=next]")
+    page.wait_for_url("**/?where=year%3E%3D1900&page=2")
+    assert served[0].requests[-1].offset == PAGE_HITS
+    page.click("summary:has-text('More') >> nth=0")
+    page.uncheck("input[name=where]")
+    page.wait_for_url("**/?browse=1")
+    page.click("#q")
+    page.keyboard.type("red")
+    page.wait_for_url("**/?q=red")
+    assert page.locator("input[name=browse]").count() == 0
 
 
 @pytest.mark.parametrize("inputs", [("text",), ()])
@@ -256,7 +315,10 @@ def test_back_returns_to_finished_searches(opened: Callable[..., Any]) -> None:
     typed(page, " x", "**/?q=red+shape+x")
     page.check("text=Pictures", force=True)
     page.wait_for_url("**/?q=red+shape+x&find=image")
-    assert page.evaluate("history.length") == length + 2
+    assert page.evaluate("history.length") == length + 3, "a filter is an entry of its own"
+    page.go_back()
+    page.wait_for_url("**/?q=red+shape+x")
+    until(page, "document.querySelector('[name=find]:checked').value === 'item'")
     page.go_back()
     page.wait_for_url("**/?q=red+sha")
     until(page, "document.getElementById('q').value === 'red sha'")
@@ -304,7 +366,7 @@ def test_escape_closes_the_drawing_from_everywhere(opened: Callable[..., Any]) -
     assert page.evaluate("document.activeElement.id") == "undo"
     page.click("summary:has-text('Silos')")
     page.keyboard.press("Escape")
-    assert page.locator("details.menu").get_attribute("open") is None
+    assert not page.locator("details.menu[open]").count()
     assert page.locator("#draw").is_visible(), "one thing at a time"
     page.click("#q")
     page.keyboard.press("Escape")
@@ -383,7 +445,7 @@ def test_an_item_leads_to_items_like_it(opened: Callable[..., Any], served: tupl
     assert page.locator("#similar .card").count() == PAGE_HITS
 
 
-@pytest.mark.parametrize("path", ["/", "/?q=red", "/item?silo=museum&id=item-3", "/federation"])
+@pytest.mark.parametrize("path", ["/", "/?q=red&label=red", "/?browse=1", "/item?silo=museum&id=item-3", "/federation"])
 @pytest.mark.parametrize("window", [PHONE, {"width": 1280, "height": 800}])
 def test_nothing_is_wider_than_the_window(opened: Callable[..., Any], path: str, window: dict[str, int]) -> None:
     page = opened(path, viewport=window)
@@ -428,8 +490,7 @@ def test_everything_can_be_done_with_the_keyboard(opened: Callable[..., Any]) ->
             break
     assert seen[:4] == ["no-words", "draw-open", "file-open", "BUTTON"]
     assert "find" in seen
-    assert "label" in seen
-    assert "within" in seen
+    assert seen.count("SUMMARY") >= 3
     page.keyboard.press("Enter")
     page.wait_for_url("**/item?**")
     assert page.locator("h1").text_content() == "red shape 0"
@@ -451,6 +512,17 @@ def test_without_script_words_pictures_filters_and_pages_work(
     assert "page=2" in page.url
     with page.expect_navigation():
         page.click("[aria-label='Remove the words']")
+    page.click("summary:has-text('Labels')")
+    page.check("[name=label][value=shape]")
+    page.click("summary:has-text('More') >> nth=0")
+    page.select_option("[name=column]", "museum")
+    page.fill("[name=value]", "Louvre, Prado")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert [*map(str, served[0].requests[-1].where)] == ["museum=Louvre,Prado", "labels=shape"]
+    with page.expect_navigation():
+        page.click(".facets a[aria-current]")
+    assert [*map(str, served[0].requests[-1].where)] == ["museum=Louvre,Prado"]
     page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(drawn("green", "square"))})
     with page.expect_navigation():
         page.click("#upload button")
@@ -460,7 +532,7 @@ def test_without_script_words_pictures_filters_and_pages_work(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/?q=red", "/item?silo=museum&id=item-3", "/federation"])
+@pytest.mark.parametrize("path", ["/", "/?q=red&label=red", "/?browse=1", "/item?silo=museum&id=item-3", "/federation"])
 def test_texts_are_legible_in_light_and_dark(opened: Callable[..., Any], path: str, scheme: str) -> None:
     page = opened(path, color_scheme=scheme)
     assert page.evaluate(CONTRAST) == []

@@ -48,6 +48,7 @@ SIMILAR_REFUSED = "Its policy does not allow searching for items like an item."
 CODES_REFUSED = "Its policy allows searches with texts and pictures only, not with codes or vectors."
 CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
 FILTERED_NEAREST = "Its policy limits what answers tell of codes, so it filtered its nearest {:,} items only."
+NOT_COUNTED = "Its policy limits what answers tell, so it does not count values."
 BROWSING_REFUSED = "Its policy releases only items near a query, so it does not list them."
 LIMITED = ("queries_per_minute", "queries_per_day", "near_queries")
 MINUTE_SECONDS = 60
@@ -171,7 +172,7 @@ class Policy:
     def countable(self, columns: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return the columns whose values are counted, and the reasons for leaving out others."""
         if self.limits_codes or self.max_distance_bits is not None:  # counts are of all items
-            return [], ["Its policy limits what answers tell, so it does not count values."]
+            return [], [NOT_COUNTED]
         hidden = [name for name in columns if name != SILO and self.refusal_to_use([name])]
         reasons = [f'Its policy does not release "{name}", so it does not count its values.' for name in hidden]
         return [name for name in columns if name not in hidden], reasons

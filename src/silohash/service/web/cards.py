@@ -13,7 +13,9 @@ from silohash.base.types import MODALITIES, Modality, Target
 from silohash.base.visible import visible
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
+from silohash.search.filters import LABELS, MOST_FACETS, SILO, date_of
 from silohash.search.hits import Hits
+from silohash.search.policy import NOT_COUNTED
 from silohash.search.released import Hit
 from silohash.search.requests import FederationStatus, Item, SiloStatus
 from silohash.search.table import about_query, sureness
@@ -45,6 +47,10 @@ JOINING_WORDS = frozenset(
 """English words with which the suggested beginning of a caption neither begins nor ends."""
 
 MOST_EXAMPLES = 12
+CARD_LABELS = 3
+OFFERED_LABELS = 100
+"""Most labels that the form offers, which are the most frequent ones."""
+
 GRID_PIXELS = 480
 """Longest side of a picture in a grid, in pixels."""
 
@@ -91,12 +97,14 @@ class Card:
         sure: How sure the hit is, such as ``strong 93 %``; empty if that is not known.
         percent: Probability that the item is right, in percent; None if that is not known.
         matched: The words of the query that the item has; empty if there are none.
+        labels: The first labels of the item.
         facts: What is exported of a hit besides, under the names of the API.
     """
 
     address: str
     title: str
     badge: Badge
+    labels: tuple[str, ...] = ()
     source: str = ""
     small: bool = True
     tiny: bool = False
@@ -161,6 +169,7 @@ def _card(item: Hit | Item, badge: Badge) -> Card:
         address=item_address(item.silo, item.id),
         title=item.caption or item.id,
         badge=badge,
+        labels=item.labels[:CARD_LABELS],
         source=source,
         small=preview and not is_photograph(source),
         tiny=preview and is_tiny(source),
@@ -229,9 +238,7 @@ def _beginning(words: Sequence[str]) -> list[str]:
 
 def _known_labels(silos: Sequence[SiloStatus], known: set[str]) -> list[str]:
     """Return the labels of at most two words, all of them known, rare ones first."""
-    counts = Counter[str]()
-    for silo in silos:
-        counts.update(silo.labels)
+    counts = sum((Counter(silo.labels) for silo in silos), Counter[str]())
     found = [label for label in counts if {*label.split()} <= known and len(label.split()) <= LABEL_WORDS]
     return sorted(found, key=lambda label: (counts[label], label))
 
@@ -245,9 +252,30 @@ def _in_turn(groups: Sequence[Sequence[Item]]) -> list[Item]:
     return [item for items in zip_longest(*groups) for item in items if item is not None]
 
 
-def labels_of(status: FederationStatus) -> list[str]:
-    """Return the labels that silos release, in alphabetical order."""
-    return sorted({label for silo in status.silos for label in silo.labels}, key=str.casefold)
+def labels_of(status: FederationStatus, chosen: Iterable[str] = ()) -> list[str]:
+    """Return the most frequent labels that silos release, with chosen ones, in alphabetical order."""
+    counts = sum((Counter(silo.labels) for silo in status.silos), Counter[str]())
+    return sorted({*chosen, *dict(counts.most_common(OFFERED_LABELS))}, key=str.casefold)
+
+
+def columns_of(silos: Sequence[SiloStatus]) -> dict[str, list[str]]:
+    """Return the columns that all of some silos release, with their values in the examples of the silos."""
+    common = [name for name in (silos[0].columns if silos else ()) if all(name in silo.columns for silo in silos)]
+    items = [item for silo in silos for item in silo.examples]
+    return {name: [item.columns[name] for item in items if name in item.columns] for name in common}
+
+
+def counted_columns(silos: Sequence[SiloStatus]) -> tuple[str, ...]:
+    """Return the columns whose values are counted, first those with the most frequent values in examples."""
+    columns = {name: len({*values}) / max(len(values), 1) for name, values in columns_of(silos).items()}
+    labels = [LABELS] if all(LABELS in silo.fields for silo in silos) else []
+    return (SILO, *labels, *sorted(columns, key=columns.__getitem__))[:MOST_FACETS]
+
+
+def date_column(silos: Sequence[SiloStatus]) -> str | None:
+    """Return the first column with a date in all examples that have a value; None if there is none."""
+    columns = columns_of(silos).items()
+    return next((name for name, values in columns if values and all(map(date_of, values))), None)
 
 
 def item_count(silo: SiloStatus) -> int:
@@ -263,6 +291,8 @@ class Summary:
         headline: One short sentence, which screen readers announce.
         previous: Address of the previous page; empty on the first.
         next: Address of the next page; empty on the last.
+        uncounted: Silos whose policies do not let them count values.
+        facets: The counted values of each column. Columns of few items per value, which are no use as filters, are left out.
         first: Number of the first hit of the page, from 1.
         last: Number of its last hit; one less than `first` if the page is empty.
     """
@@ -270,6 +300,8 @@ class Summary:
     headline: str
     missing: dict[str, str]
     limited: dict[str, str]
+    uncounted: list[str]
+    facets: dict[str, list[tuple[str, int]]]
     notes: list[str]
     previous: str
     next: str
@@ -285,13 +317,18 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
     return Summary(
         headline=f"{_counted(form, first, shown, hits)} · {answered(hits, asked)}",
         missing=dict(hits.missing_silos),
-        limited=dict(hits.limited_silos),
+        limited={silo: reason for silo, reason in hits.limited_silos.items() if reason != NOT_COUNTED},
+        uncounted=[silo for silo, reason in hits.limited_silos.items() if reason == NOT_COUNTED],
+        facets={
+            name: [*counts.items()] for name, counts in (hits.facets or {}).items()
+            if counts and (name in (SILO, LABELS) or sum(counts.values()) >= 2 * len(counts))
+        },
         notes=[*_notes(hits), *_equally_near(hits, shown)],
         previous=form.address(page=form.page - 1) if form.page > 1 else "",
         next=form.address(page=form.page + 1) if more else "",
         first=first,
         last=first + shown - 1,
-    )
+    )  # fmt: skip
 
 
 def answered(hits: Hits, asked: int) -> str:
@@ -305,7 +342,7 @@ def answered(hits: Hits, asked: int) -> str:
 
 def _equally_near(hits: Hits, shown: int) -> list[str]:
     """Return a sentence on the items at the place of the last one on the page that are not on it, if there are any."""
-    if not shown or hits.order == "score":
+    if not shown or hits.order in ("score", "newest"):
         return []
     last = hits.places[shown - 1]
     more = sum(place == last for place in hits.places[shown:]) + hits.left_out.get(int(last), 0)
@@ -315,6 +352,10 @@ def _equally_near(hits: Hits, shown: int) -> list[str]:
 def _counted(form: SearchForm, first: int, shown: int, hits: Hits) -> str:
     if not shown:
         return "No further results" if form.page > 1 else "No results"
+    if hits.newest:
+        counted = sum((hits.facets or {}).get(SILO, {}).values())
+        total = f" of {counted:,}" if counted and NOT_COUNTED not in hits.limited_silos.values() else ""
+        return f"Items {first:,} to {first + shown - 1:,}{total}, newest first"
     if form.page == 1 and hits.nothing_close:
         return "Nothing close. The nearest item" + ("s" if shown > 1 else "")
     if form.page == 1:

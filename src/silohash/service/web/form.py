@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from silohash.base.errors import OutOfRange, WrongType
 from silohash.base.types import Target
+from silohash.search.filters import LABELS, MOST_CONDITIONS, SILO, Condition, labeled
 from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
 from silohash.service.web.page_templates import address
@@ -43,8 +44,11 @@ class SearchForm:
     Attributes:
         picture: Name of a kept picture to search for.
         silos: Names of the silos to search; all if empty.
-        label: The label of the items to search; all if empty.
+        labels: The labels of the items to search; all if empty.
+        any_label: Whether one of the labels suffices.
+        where: Conditions on columns of the items, see `silohash.search.filters`.
         within_bits: Maximum distance of a hit; None for no limit.
+        browse: Whether to list all items if there are no words, picture or filter.
         page: Number of the page, from 1.
     """
 
@@ -52,28 +56,46 @@ class SearchForm:
     picture: str = ""
     find: Target = "item"
     silos: tuple[str, ...] = ()
-    label: str = ""
+    labels: tuple[str, ...] = ()
+    any_label: bool = False
+    where: tuple[Condition, ...] = ()
     within_bits: int | None = None
+    browse: bool = False
     page: int = 1
 
     @classmethod
     def read(cls, parameters: Parameters) -> SearchForm:
-        """Return the form that an address or a sent form holds. Empty fields have their defaults."""
-        silos = [_text(silo, "silo", LONGEST_NAME) for silo in parameters.getlist("silo")[:MOST_SILOS]]
+        """Return the form that an address or a sent form holds. Empty fields have their defaults.
+
+        The fields ``column``, ``operator`` and ``value`` state one more condition.
+        """
+        where = [*map(Condition.of, _texts(parameters, "where", MOST_CONDITIONS + 1))]
+        column, operator, value = (
+            _text(parameters.get(name), name, LONGEST_NAME) for name in ("column", "operator", "value")
+        )
+        where += [Condition.of(f"{column}{operator}{value}")] if value else []
         return cls(
             text=_text(parameters.get("q"), "q", LONGEST_TEXT),
             picture=_text(parameters.get("picture"), "picture", LONGEST_NAME),
             find=target_named(_text(parameters.get("find"), "find", LONGEST_NAME) or "item"),
-            silos=tuple(dict.fromkeys(filter(None, silos))),
-            label=_text(parameters.get("label"), "label", LONGEST_NAME),
+            silos=_texts(parameters, "silo", MOST_SILOS),
+            labels=_texts(parameters, "label", MOST_CONDITIONS + 1),
+            any_label=parameters.get("any") == "1",
+            where=tuple(dict.fromkeys(where)),
+            browse=parameters.get("browse") == "1",
             within_bits=_number(parameters.get("within"), "within", 0, MOST_BITS),
             page=_number(parameters.get("page"), "page", 1, LAST_PAGE) or 1,
         )
 
     @property
-    def asks(self) -> bool:
+    def searches(self) -> bool:
         """Whether there is something to search for."""
         return bool(self.text or self.picture)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there are items to show: those that are found, or those that pass the filters."""
+        return bool(self.searches or self.silos or self.labels or self.where or self.browse)
 
     def radius_bits(self, bits: int) -> int | None:
         """Return the maximum distance of a hit, or None for no limit. A limit of ``bits``, the code length, is no limit."""
@@ -81,7 +103,7 @@ class SearchForm:
 
     def filtered(self, bits: int) -> bool:
         """Return whether a filter is set, for codes of ``bits`` bits."""
-        plain = SearchForm(text=self.text, picture=self.picture, page=self.page)
+        plain = SearchForm(text=self.text, picture=self.picture, page=self.page, browse=self.browse)
         return replace(self, within_bits=self.radius_bits(bits)) != plain
 
     def address(self, **changes: Any) -> str:  # noqa: ANN401  values of fields
@@ -93,21 +115,40 @@ class SearchForm:
             q=form.text,
             find="" if form.find == "item" else form.find,
             silo=form.silos,
-            label=form.label,
+            label=form.labels,
+            any="1" if form.any_label and form.labels else "",
+            where=form.where,
             within=form.within_bits,
+            browse="" if replace(form, browse=False).asks else "1" if form.browse else "",
             page=None if form.page == 1 else form.page,
         )
 
+    def toggled(self, column: str, value: str) -> tuple[str, bool]:
+        """Return the address with a value of a column as a filter or, if it is one, without it, and whether it is one."""
+        name = {SILO: "silos", LABELS: "labels"}.get(column, "where")
+        each, held = value if name != "where" else Condition(column, "=", (value,)), getattr(self, name)
+        rest = tuple(other for other in held if other != each)
+        is_set = len(rest) < len(held)
+        return self.address(**{name: rest if is_set else (*held, each)}, browse=True), is_set
+
     def options(self, bits: int) -> SearchOptions:
         """Return the options of the search. One hit more than a page shows tells whether there is a next page."""
+        labels = (Condition(LABELS, "=", self.labels),) if self.any_label and self.labels else labeled(self.labels)
         return SearchOptions(
             target=self.find,
             k=PAGE_HITS + 1,
             offset=(self.page - 1) * PAGE_HITS,
-            radius_bits=self.radius_bits(bits),
-            label=self.label or None,
+            radius_bits=self.radius_bits(bits) if self.searches else None,
+            where=(*self.where, *labels),
             silos=self.silos or None,
         )
+
+
+def _texts(parameters: Parameters, name: str, most: int) -> tuple[str, ...]:
+    """Return the different texts of a field that can be repeated."""
+    return tuple(
+        dict.fromkeys(filter(None, (_text(each, name, LONGEST_NAME) for each in parameters.getlist(name)[:most])))
+    )
 
 
 def _text(value: object, name: str, longest: int) -> str:

@@ -24,9 +24,12 @@ from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.evaluate.collapse import COLLAPSED
 from silohash.search.composed import Composed
+from silohash.search.fields import MOST_FACET_VALUES
+from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
 from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.web import cards, uploads
+from silohash.service.web.api import check_columns
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
 from silohash.service.web.form import SearchForm
@@ -97,8 +100,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            options = replace(form.options((await service.status()).bits), asker=who)
-            hits = await service.backend.search(SearchRequest.of(options, await _asked(service, form)))
+            hits = await _found(service, form, who)
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
@@ -110,7 +112,8 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         cards=[] if hits is None else cards.hit_cards(hits, status), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
-        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status),
+        silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
+        columns=sorted({name for silo in status.silos for name in silo.columns}),
         targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
         most_bytes=uploads.MOST_BYTES,
     )  # fmt: skip
@@ -184,7 +187,7 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
         badge=cards.badges(each.name for each in status.silos)[found.silo],
         sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
         targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS if by],
-        by=words[by] if by else "", message=message, **near,
+        by=words[by] if by else "", message=message, form=SearchForm(), **near,
     )  # fmt: skip
 
 
@@ -205,10 +208,22 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str:
-    """Return what a form searches for: words, a picture, or both as one query."""
+async def _found(service: Service, form: SearchForm, who: str) -> Hits:
+    """Return one page of what a form searches for, or lists, with the numbers of items to filter by."""
+    now = await service.status()
+    silos = [each for each in now.silos if each.reachable and each.name in (form.silos or {each.name})]
+    options = replace(
+        form.options(now.bits), asker=who, facets=cards.counted_columns(silos), facet_values=MOST_FACET_VALUES,
+        newest_by=None if form.searches else cards.date_column(silos),
+    )  # fmt: skip
+    await check_columns(options, service)
+    return await service.backend.search(SearchRequest.of(options, await _asked(service, form)))
+
+
+async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str | None:
+    """Return what a form searches for: words, a picture, or both as one query; None if it only filters."""
     if not form.picture:
-        return form.text
+        return form.text or None
     picture = await _kept(service, form.picture)
     return Composed(picture, form.text) if form.text else picture
 

@@ -17,6 +17,7 @@ from silohash.base.errors import Unavailable, UnreadablePicture
 from silohash.base.types import Modality
 from silohash.evaluate.collapse import COLLAPSED
 from silohash.search.composed import Composed
+from silohash.search.policy import NOT_COUNTED
 from silohash.service.web import pages
 from silohash.service.web.form import PAGE_HITS
 from silohash.service.web.pages import EXPIRED, SIZES, Media, encoded, etag
@@ -60,8 +61,9 @@ def test_the_first_page_suggests_searches_and_items(backend: MadeUpBackend) -> N
     assert [link["href"] for link in page.all("a", class_="suggestion")] == ["/?q=red", "/?q=shape", "/?q=red+shape"]
     assert page.all("input", name="q", type="search")
     assert [box["value"] for box in page.all("input", name="silo")] == ["north", "south"]
-    assert [option["value"] for option in page.all("option")] == ["", "red", "shape"]
-    assert page.all("input", name="within")[0]["max"] == "32"
+    assert [box["value"] for box in page.all("input", name="label")] == ["red", "shape"]
+    assert page.all("input", name="within")[0]["value"] == ""
+    assert any(link.get("href") == "/?browse=1" for link in page.all("a"))
     assert {link["href"] for link in page.all("a") if (link["href"] or "").startswith("/item")}
     assert not backend.requests
 
@@ -90,7 +92,8 @@ def test_results_pages_and_filters(backend: MadeUpBackend) -> None:
     filters = {"q": "red shape", "find": "text", "silo": ["north", "south"], "label": "red", "within": "20"}
     page = outline(backend, "/", **filters)
     sent = backend.requests[-1]
-    assert (sent.value, sent.target, sent.label, sent.radius_bits) == ("red shape", "text", "red", 20)
+    assert (sent.value, sent.target, sent.radius_bits) == ("red shape", "text", 20)
+    assert [*map(str, sent.where)] == ["labels=red"]
     assert (sent.silos, sent.k, sent.offset) == (("north", "south"), PAGE_HITS + 1, 0)
     assert len(page.all("li", class_="card")) == PAGE_HITS
     [following] = page.all("a", rel="next")
@@ -103,6 +106,69 @@ def test_results_pages_and_filters(backend: MadeUpBackend) -> None:
     assert second.all("a", rel="prev")[0]["href"] == f"/?{kept}"
     assert not second.all("a", rel="next")
     assert [radio["value"] for radio in page.all("input", name="find") if "checked" in radio] == ["text"]
+
+
+def test_a_filter_alone_lists_items_with_the_counts_of_values(backend: MadeUpBackend) -> None:
+    text = client_of(backend).get("/", params={"where": "museum=Louvre", "silo": "south"}).text
+    sent = backend.requests[-1]
+    assert (sent.value, sent.silos, [*map(str, sent.where)]) == (None, ("south",), ["museum=Louvre"])
+    assert sent.facets[:2] == ("silo", "labels")
+    assert {"date", "museum", "year"} == {*sent.facets[2:]}
+    assert "Items 1 to 24 of 60, newest first" in text
+    page = Outline(text)
+    links = {link["data-filter"]: link for link in page.all("a") if "data-filter" in link}
+    assert [name for name, link in links.items() if "aria-current" in link] == ["silo=south", "museum=Louvre"]
+    assert links["museum=Louvre"]["href"] == "/?silo=south"
+    assert links["labels=red"]["href"] == "/?silo=south&label=red&where=museum%3DLouvre"
+    assert links["museum=Orsay, Paris"]["href"] == (
+        "/?silo=south&where=museum%3DLouvre&where=museum%3D%22Orsay%2C+Paris%22"
+    )
+    [box] = page.all("input", name="where")
+    assert (box["value"], "checked" in box) == ("museum=Louvre", True)
+    assert page.all("a", rel="next")[0]["href"] == "/?silo=south&where=museum%3DLouvre&page=2"
+    assert page.all("a", id="clear")[0]["href"] == "/?browse=1"
+
+
+def test_lists_are_ordered_by_a_column_of_dates(backend: MadeUpBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    outline(backend, "/", browse="1")
+    assert backend.requests[-1].newest_by is None, "no example has a date"
+    payload = backend.payload
+    dated = {"museum": "Louvre", "date": "2001-05", "year": "1987"}
+    monkeypatch.setattr(backend, "payload", lambda name: {**payload(name), "columns": dated})
+    outline(backend, "/", browse="1")
+    assert backend.requests[-1].newest_by == "date"
+    outline(backend, "/", q="red")
+    assert backend.requests[-1].newest_by is None
+
+
+def test_silos_that_do_not_count_are_named_beside_the_counts(backend: MadeUpBackend) -> None:
+    backend.limited = {"south": NOT_COUNTED}
+    text = client_of(backend).get("/?browse=1").text
+    assert "Not counted: south." in text
+    assert "released only a part" not in text
+    assert "Items 1 to 24, newest first" in text
+    backend.limited = {"south": f"It limits results to 5 per query. {NOT_COUNTED}"}
+    assert "1 silo released only a part: south" in client_of(backend).get("/?browse=1").text
+
+
+def test_labels_and_silos_of_results_are_filters(backend: MadeUpBackend) -> None:
+    page = outline(backend, "/", q="x", label="red")
+    links = [link["href"] for link in page.all("a")]
+    assert links.count("/?q=x") > PAGE_HITS, "a label that is a filter is taken back"
+    assert links.count("/?q=x&label=red&label=shape") > PAGE_HITS
+    assert "/?q=x&silo=north&label=red" in links
+    page = outline(backend, "/item", silo="south", id="item-3")
+    assert {"/?label=red", "/?label=shape", "/?silo=south"} <= {link["href"] for link in page.all("a")}
+
+
+@pytest.mark.parametrize(
+    "query", ["where=colour=red", "where=year>=old", "where=museum", "column=x&operator=%3D&value=1"]
+)
+def test_a_condition_that_cannot_be_used_is_explained(backend: MadeUpBackend, query: str) -> None:
+    answer = client_of(backend).get(f"/?q=red&{query}")
+    assert answer.status_code in (400, 404, 422)
+    assert "This search has no answer" in answer.text
+    assert not backend.requests
 
 
 def test_pages_are_stable_and_lose_nothing(backend: MadeUpBackend) -> None:

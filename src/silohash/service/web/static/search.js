@@ -10,7 +10,6 @@ import { prepared, send, showSending } from "./upload.js";
 
 const form = document.getElementById("search");
 const words = document.getElementById("q");
-const within = form.elements.within;
 const WAIT_MS = 220;
 const FADE_MS = 120;
 const SAY_MS = 700;
@@ -30,9 +29,11 @@ offerHistory();
 function wanted() {
   const address = new URL("/", location.href);
   for (const [name, value] of new FormData(form)) {
-    const unused = !value || (name === "find" && value === "item") || (name === "within" && value === within.max);
+    const unused = !value || (name === "find" && value === "item");
     if (!unused && name !== "picture_file") address.searchParams.append(name, value.trim());
   }
+  if (address.searchParams.has("q")) address.searchParams.delete("browse");
+  if (!address.searchParams.has("value")) ["column", "operator"].forEach((name) => address.searchParams.delete(name));
   return address;
 }
 
@@ -43,7 +44,7 @@ function search(keep) {
 
 /** Put the changing parts of a received page into this one. */
 function show(page) {
-  for (const id of ["intro", "chosen", "no-words", "results", "clear", "silo-count"]) {
+  for (const id of ["intro", "chosen", "no-words", "results", "clear", "silo-count", "label-count", "more-count", "conditions"]) {
     const old = document.getElementById(id);
     const fresh = page.getElementById(id);
     if (old && fresh) old.replaceWith(fresh);
@@ -191,11 +192,6 @@ function besidePicture() {
   return address;
 }
 
-function describeWithin() {
-  const open = within.value === within.max;
-  document.getElementById("within-text").textContent = open ? "any distance" : `${within.value} bits`;
-}
-
 /** Tell when the words are as long as they may be, because the browser cuts longer ones. */
 function describeLength() {
   const limit = Number(words.dataset.most);
@@ -222,20 +218,17 @@ words.addEventListener("input", () => {
   timer = setTimeout(() => search("words"), WAIT_MS);
 });
 
-form.addEventListener("input", (event) => {
-  if (event.target === within) describeWithin();
-});
-
 form.addEventListener("change", (event) => {
-  if (event.target === words || event.target.id === "file") return;
+  if (event.target === words || event.target.id === "file" || ["column", "operator"].includes(event.target.name)) return;
+  if (event.target.name === "any" && !wanted().searchParams.has("label")) return;
   const typed = words.value.trim() !== (new URL(location.href).searchParams.get("q") ?? "");
-  search(typed ? "words" : "replace");
+  search(typed ? "words" : "push");
 });
 
-// Links to further pages, suggestions and cleared filters change the results in place.
+// Links to further pages, suggestions and filters change the results in place.
 document.addEventListener("click", (event) => {
   if (event.target.closest("#results .card > a")) remember(words.value.trim());
-  const link = event.target.closest("a.suggestion, .paging a, #clear, .box .drop, #results .notice a");
+  const link = event.target.closest("a.suggestion, .paging a, .facets a, #results .about a, .tags a, #clear, .chip .drop, .box .drop, #results .notice a");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
   follow(link);
@@ -247,21 +240,26 @@ async function follow(link) {
   if (link.matches(".suggestion")) remember(address.searchParams.get("q"));
   if (await go(address)) {
     fill(address.searchParams);
-    if (paging) document.getElementById("results").focus({ preventScroll: true });
-    if (paging) document.getElementById("results").scrollIntoView();
+    const same = [...document.querySelectorAll(".facets a")].find((each) => each.dataset.filter === link.dataset.filter);
+    if (same) same.focus({ preventScroll: true });
+    else if (paging || link.closest(".card")) showFrom("results");
     else words.focus();
   }
+}
+
+/** Move the focus and the view to the beginning of a part of the page. */
+function showFrom(id) {
+  document.getElementById(id).focus({ preventScroll: true });
+  document.getElementById(id).scrollIntoView();
 }
 
 /** Set the fields of the form to the parameters of an address. */
 function fill(parameters) {
   words.value = parameters.get("q") ?? "";
   describeLength();
-  within.value = parameters.get("within") ?? within.max;
-  describeWithin();
   for (const radio of form.querySelectorAll("[name=find]")) radio.checked = radio.value === (parameters.get("find") ?? "item");
-  for (const box of form.querySelectorAll("[name=silo]")) box.checked = parameters.getAll("silo").includes(box.value);
-  if (form.elements.label) form.elements.label.value = parameters.get("label") ?? "";
+  for (const box of form.querySelectorAll("[name=silo], [name=label], [name=any]"))
+    box.checked = parameters.getAll(box.name).includes(box.value);
 }
 
 addEventListener("popstate", () => {
@@ -273,13 +271,13 @@ addEventListener("popstate", () => {
 // A search whose results were left for another page is finished.
 addEventListener("pagehide", () => (draft = ""));
 
-// The menu of silos closes when something else is pressed.
-const menu = form.querySelector("details.menu");
+// A menu closes when something else is pressed.
 document.addEventListener("pointerdown", (event) => {
-  if (menu?.open && !menu.contains(event.target)) menu.open = false;
+  for (const menu of form.querySelectorAll(".menu[open]")) if (!menu.contains(event.target)) menu.open = false;
 });
-menu?.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || !menu.open) return;
+form.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest(".menu[open]");
+  if (!menu) return;
   event.preventDefault();
   menu.open = false;
   menu.querySelector("summary").focus();
