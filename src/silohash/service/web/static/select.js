@@ -60,7 +60,7 @@ export function offerSelection() {
     const box = Object.assign(document.createElement("input"), { type: "checkbox", autocomplete: "off" });
     box.setAttribute("aria-label", `Select ${card.querySelector(".title").textContent}`);
     label.append(box);
-    card.append(label);
+    card.querySelector("a").after(label);
   }
 }
 
