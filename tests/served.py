@@ -103,6 +103,7 @@ class MadeUpBackend:
         self.archive = archive
         self.missing: dict[str, str] = {}
         self.limited: dict[str, str] = {}
+        self.about: dict[str, str] = {}
         self.requests: list[Any] = []
         self.askers: list[str] = []
         self.failure: Exception | None = None
@@ -176,6 +177,7 @@ class MadeUpBackend:
                     reachable=silo not in self.missing,
                     fields=("caption", "labels", "preview"),
                     columns=("date", "museum", "year"),
+                    about=self.about,
                     labels={"red": 3, "shape": 5},
                     examples=tuple(replace(item, silo=silo) for item in examples),
                 )

@@ -15,7 +15,8 @@ from silohash.service.web.form import PAGE_HITS
 from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
-PHONE = {"width": 360, "height": 740}
+ITEM = "/item?silo=museum&id=item-1&results=q%3Dred%26at%3D2"
+PHONE = {"width": 320, "height": 640}
 SEND_FILE = """
 ([kind, content]) => {
   const bytes = Uint8Array.from(atob(content), (c) => c.charCodeAt(0));
@@ -200,6 +201,7 @@ def test_what_the_model_does_not_take_is_not_offered(browser: Any, inputs: tuple
             assert not page.locator(".card").count(), "the code of the item is only sent if asked for"
             page.click("a[href*='by=']")
             page.wait_for_url("**by=*")
+            page.wait_for_selector("#results .summary")
             assert page.locator(".card").count()
     assert all(isinstance(getattr(request, "value", ""), str) for request in backend.requests)
     assert faults == []
@@ -431,21 +433,42 @@ def test_a_silent_silo_is_named_with_its_reason(opened: Callable[..., Any], serv
     assert "within 10 seconds" in reason.text_content()
 
 
-def test_an_item_leads_to_items_like_it(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
-    page = opened("/?q=red")
-    page.click(".card a >> nth=3")
+def test_an_item_leads_to_the_next_ones_and_to_items_like_it(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened("/?q=red&label=red")
+    page.click(".card > a >> nth=3")
     page.wait_for_url("**/item?**")
     assert page.locator("h1").text_content() == "red shape 3"
     assert page.locator(".item figure img").bounding_box()["width"] > 200, "a preview is enlarged"
-    for word in ("text", "Pictures"):
+    for step, number in (("ArrowRight", 4), ("ArrowLeft", 3), ("ArrowLeft", 2)):
         with page.expect_navigation():
-            page.click(f".tabs >> text={word}")
-    _, name, options, by = served[0].requests[-1]
-    assert (name, options.target, by) == ("item-3", "image", "text")
-    assert page.locator("#similar .card").count() == PAGE_HITS
+            page.keyboard.press(step)
+        assert page.locator("h1").text_content() == f"red shape {number}"
+    with page.expect_navigation():
+        page.click("a[rel=next]")
+    with page.expect_navigation():
+        page.click("text=by its text")
+    _, name, _, by = served[0].requests[-1]
+    assert (name, by) == ("item-3", "text")
+    assert page.locator(".chip .liked").text_content() == "Items like red shape 3"
+    assert page.locator("#results .card").count() == PAGE_HITS
+    page.check("text=Pictures", force=True)
+    page.wait_for_url("**/?like=item-3&of=*&by=text&find=image")
+    page.click(".facets a:has-text('Louvre')")
+    page.wait_for_url("**&where=museum%3DLouvre")
+    page.click("a[rel=next]")
+    page.wait_for_url("**&page=2")
+    _, name, options, _ = served[0].requests[-1]
+    assert (name, options.target, options.offset) == ("item-3", "image", PAGE_HITS)
+    page.fill("#q", "blue")
+    page.wait_for_url("**/?q=blue&find=image&where=museum%3DLouvre")
+    assert page.locator(".chip").count() == 0
 
 
-@pytest.mark.parametrize("path", ["/", "/?q=red&label=red", "/?browse=1", "/item?silo=museum&id=item-3", "/federation"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?q=red&label=red", "/?browse=1", "/?like=item-3&of=museum&by=text", ITEM, "/federation"]
+)
 @pytest.mark.parametrize("window", [PHONE, {"width": 1280, "height": 800}])
 def test_nothing_is_wider_than_the_window(opened: Callable[..., Any], path: str, window: dict[str, int]) -> None:
     page = opened(path, viewport=window)
@@ -532,7 +555,9 @@ def test_without_script_words_pictures_filters_and_pages_work(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/?q=red&label=red", "/?browse=1", "/item?silo=museum&id=item-3", "/federation"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?q=red&label=red", "/?browse=1", "/?like=item-3&of=museum&by=text", ITEM, "/federation"]
+)
 def test_texts_are_legible_in_light_and_dark(opened: Callable[..., Any], path: str, scheme: str) -> None:
     page = opened(path, color_scheme=scheme)
     assert page.evaluate(CONTRAST) == []

@@ -107,8 +107,8 @@ def test_the_page_of_an_item_sends_its_code_to_nobody_unasked(processes: Process
     item = next(hit for hit in processes.client.search("red square", k=20) if hit.silo == OPEN)
     before = {silo: len(audited(processes, silo)) for silo in (OPEN, CLOSED)}
 
-    def show(**parameters: str) -> list[str]:
-        address = f"{processes.client.url}/item?{urlencode({'silo': OPEN, 'id': item.id, **parameters})}"
+    def show(path: str, **parameters: str) -> list[str]:
+        address = f"{processes.client.url}{path}?{urlencode(parameters)}"
         with urlopen(address, timeout=60) as answer:  # noqa: S310  an address of this test
             assert answer.status == 200
         return [
@@ -118,8 +118,9 @@ def test_the_page_of_an_item_sends_its_code_to_nobody_unasked(processes: Process
             if line["request"] != "status"
         ]
 
-    assert show() == [f"{OPEN} item"]
-    assert sorted(show(by="image"))[:3] == [f"{OPEN} code", f"{OPEN} item", f"{OPEN} item"]
+    assert show("/item", silo=OPEN, id=item.id) == [f"{OPEN} item"]
+    likes = show("/", like=item.id, of=OPEN, by="image")
+    assert sorted(likes)[:3] == [f"{OPEN} code", f"{OPEN} item", f"{OPEN} item"]
     with index_of(processes, CLOSED) as store:
         name = store.item_ids(next(store.codes())[0][:1])[0]
     with pytest.raises(Unavailable, match="does not allow searching for items like an item"):

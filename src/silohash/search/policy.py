@@ -27,12 +27,14 @@ from silohash.base.errors import (
     UnknownOption,
     UnreadableFile,
     UserError,
+    WrongForm,
     WrongType,
 )
 from silohash.base.files import read_text, read_toml
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.base import FIELDS, MOST_COLUMNS
+from silohash.search.fields import MOST_CHARACTERS
 from silohash.search.filters import SILO
 
 Source: TypeAlias = Literal["text", "picture", "vector", "code", "item"]
@@ -86,6 +88,9 @@ class Policy:
         accept_codes: Whether to answer queries that are a code or a vector, and not a text or a picture that a hub encoded.
         similar: Whether to release the code of an item to find items like it, and to answer queries with such codes. None
             for true unless ``rank_only`` is set, because other silos may release their distances to the code.
+        url: Address of an item at the silo's own site, with ``{id}`` in place of its id; empty if there is none.
+        rights: What others may do with the items.
+        contact: Whom to ask about the items.
     """
 
     max_results: int = 1000
@@ -107,6 +112,9 @@ class Policy:
     near_days: int = 30
     accept_codes: bool = True
     similar: bool | None = None
+    url: str = ""
+    rights: str = ""
+    contact: str = ""
 
     def __post_init__(self) -> None:
         """Check the limits.
@@ -138,6 +146,12 @@ class Policy:
                 f"accept_query_content is true, but scores would reveal more than distances with distance_step_bits = "
                 f"{self.distance_step_bits}, rank_only = {self.rank_only} and code_noise = {self.code_noise}. Leave out one."
             )
+        for name, value in self.about.items():
+            begins = ("https://", "http://") if name == "url" else ("",)
+            if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
+                raise WrongForm(
+                    f"{name} is {value!r}. Set url to an address with https:// or http://, and others to texts."
+                )
         object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
         object.__setattr__(self, "columns", _checked_columns(self.columns))
@@ -150,6 +164,11 @@ class Policy:
             "rounded": self.distance_step_bits > 1, "noised": self.code_noise > 0, "ranks": self.rank_only
         }  # fmt: skip
         return tuple(name for name, applies in applied.items() if applies) or None
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What it tells of all items."""
+        return {name: value for name in ("url", "rights", "contact") if (value := getattr(self, name))}
 
     @property
     def limits_codes(self) -> bool:

@@ -133,6 +133,9 @@ class Refusal:
     not_found: bool = False
 
 
+_About: TypeAlias = Annotated[dict[Text, Text], Field(max_length=10)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SiloStatus:
     """Describe a silo, as far as its policy allows.
@@ -151,6 +154,7 @@ class SiloStatus:
         accepts_content: Whether the silo's policy lets hubs send it the words or regions of queries.
         accepts_words: Whether the silo's policy lets hubs send it the text of queries.
         version: Version of silohash at the silo; empty if it is not known.
+        about: What the silo's policy tells of all items: the address of each (``url``), ``rights`` and ``contact``.
     """
 
     name: Annotated[str, Unsent] = ""
@@ -166,6 +170,7 @@ class SiloStatus:
     accepts_content: Annotated[bool, Sometimes] = False
     accepts_words: Annotated[bool, Sometimes] = False
     version: Annotated[str, Unsent] = ""
+    about: Annotated[Mapping[str, str], Sent(_About), Sometimes] = field(default_factory=dict)
 
 
 def within_limits(status: SiloStatus) -> SiloStatus:

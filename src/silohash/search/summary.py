@@ -29,6 +29,7 @@ def summary_of(node: SiloNode) -> SiloStatus:
             columns=node.policy.columns, labels={} if first is None else _labels(node, first),
             examples=() if first is None else _examples(node, first), models=(digest, *node.other_models),
             accepts_content=node.policy.accept_query_content, accepts_words=node.policy.accept_query_words,
+            about=node.policy.about,
         )  # fmt: skip
     except UserError as error:
         return SiloStatus(name=node.name, version=__version__, reason=str(error), reachable=False)

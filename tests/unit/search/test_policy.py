@@ -14,6 +14,7 @@ from silohash.base.errors import (
     OutOfRange,
     UnknownName,
     UserError,
+    WrongForm,
     WrongType,
 )
 from silohash.index.base import FIELDS
@@ -133,6 +134,10 @@ def test_a_policy_of_an_unknown_silo_is_refused(path):
         ({"approve": ""}, WrongType, None),
         ({"accept_query_content": "yes"}, WrongType, "yes"),
         ({"accept_query_words": 1}, WrongType, "accept_query_words"),
+        ({"url": "javascript:alert(1)"}, WrongForm, "url"),
+        ({"url": "example.org/{id}"}, WrongForm, "url"),
+        ({"rights": ["CC BY"]}, WrongForm, "rights"),
+        ({"contact": "a" * 5_000}, WrongForm, "contact"),
         (
             {"accept_query_content": True, "distance_step_bits": 2},
             ConflictingOptions,

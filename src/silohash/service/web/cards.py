@@ -163,7 +163,8 @@ def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
     return [_hit_card(hit, known[hit.silo]) for hit in hits[:PAGE_HITS]]
 
 
-def _card(item: Hit | Item, badge: Badge) -> Card:
+def card_of(item: Hit | Item, badge: Badge) -> Card:
+    """Return the card of an item."""
     source, preview = picture_address(item)
     return Card(
         address=item_address(item.silo, item.id),
@@ -182,14 +183,14 @@ def _hit_card(hit: Hit, badge: Badge) -> Card:
     place = distance if hit.score is None else f"score {hit.score:.3f}"
     place = place if hit.rank is None else f"rank {hit.rank}"
     facts = {name: value for name in EXPORTED if (value := getattr(hit, name)) is not None}
-    card = replace(_card(hit, badge), distance=place, sure=sureness(hit), percent=percent, facts=facts)
+    card = replace(card_of(hit, badge), distance=place, sure=sureness(hit), percent=percent, facts=facts)
     return replace(card, found_by=FOUND_BY.get(hit.found_by, ""), matched=", ".join(hit.matched))
 
 
 def example_cards(status: FederationStatus) -> list[Card]:
     """Return some items to begin with, from all silos in turn."""
     known = badges(silo.name for silo in status.silos)
-    cards = (_card(item, known[item.silo]) for item in _in_turn([silo.examples for silo in status.silos]))
+    cards = (card_of(item, known[item.silo]) for item in _in_turn([silo.examples for silo in status.silos]))
     return [card for card in cards if card.source][:MOST_EXAMPLES]
 
 

@@ -309,6 +309,7 @@ class SiloDocument(BaseModel):
     model_digest: str
     version: str = Field(description="Version of silohash at the silo; empty if it is not known.")
     releases: list[str] = Field(description="The fields of an item that the silo releases.", validation_alias="fields")
+    about: dict[str, str] = Field(description="What it tells of all items: url (with {id}), rights and contact.")
 
 
 class StatusDocument(BaseModel):

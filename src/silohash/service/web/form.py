@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from silohash.base.errors import OutOfRange, WrongType
-from silohash.base.types import Target
+from silohash.base.types import MODALITIES, Modality, Target
 from silohash.search.filters import LABELS, MOST_CONDITIONS, SILO, Condition, labeled
 from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
@@ -43,6 +43,8 @@ class SearchForm:
 
     Attributes:
         picture: Name of a kept picture to search for.
+        like: Id of an item whose code to search for, unless there are words. Its silo is ``of``.
+        by: The modality of the code; empty for that of the picture if the item has one.
         silos: Names of the silos to search; all if empty.
         labels: The labels of the items to search; all if empty.
         any_label: Whether one of the labels suffices.
@@ -50,10 +52,14 @@ class SearchForm:
         within_bits: Maximum distance of a hit; None for no limit.
         browse: Whether to list all items if there are no words, picture or filter.
         page: Number of the page, from 1.
+        at: Number of an item among the results, from 1, of which the page of the item tells; None on pages of results.
     """
 
     text: str = ""
     picture: str = ""
+    like: str = ""
+    of: str = ""
+    by: Modality | Literal[""] = ""
     find: Target = "item"
     silos: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -62,6 +68,7 @@ class SearchForm:
     within_bits: int | None = None
     browse: bool = False
     page: int = 1
+    at: int | None = None
 
     @classmethod
     def read(cls, parameters: Parameters) -> SearchForm:
@@ -74,8 +81,13 @@ class SearchForm:
             _text(parameters.get(name), name, LONGEST_NAME) for name in ("column", "operator", "value")
         )
         where += [Condition.of(f"{column}{operator}{value}")] if value else []
+        text = _text(parameters.get("q"), "q", LONGEST_TEXT)
+        by = parameters.get("by")
         return cls(
-            text=_text(parameters.get("q"), "q", LONGEST_TEXT),
+            text=text,
+            like="" if text else _text(parameters.get("like"), "like", LONGEST_NAME),
+            of=_text(parameters.get("of"), "of", LONGEST_NAME),
+            by=next((modality for modality in MODALITIES if modality == by), ""),
             picture=_text(parameters.get("picture"), "picture", LONGEST_NAME),
             find=target_named(_text(parameters.get("find"), "find", LONGEST_NAME) or "item"),
             silos=_texts(parameters, "silo", MOST_SILOS),
@@ -85,12 +97,13 @@ class SearchForm:
             browse=parameters.get("browse") == "1",
             within_bits=_number(parameters.get("within"), "within", 0, MOST_BITS),
             page=_number(parameters.get("page"), "page", 1, LAST_PAGE) or 1,
+            at=_number(parameters.get("at"), "at", 1, FARTHEST_OFFSET),
         )
 
     @property
     def searches(self) -> bool:
         """Whether there is something to search for."""
-        return bool(self.text or self.picture)
+        return bool(self.text or self.picture or self.like)
 
     @property
     def asks(self) -> bool:
@@ -103,16 +116,19 @@ class SearchForm:
 
     def filtered(self, bits: int) -> bool:
         """Return whether a filter is set, for codes of ``bits`` bits."""
-        plain = SearchForm(text=self.text, picture=self.picture, page=self.page, browse=self.browse)
+        plain = replace(self, find="item", silos=(), labels=(), where=(), within_bits=None)
         return replace(self, within_bits=self.radius_bits(bits)) != plain
 
     def address(self, **changes: Any) -> str:  # noqa: ANN401  values of fields
         """Return the address of the form with some fields changed. The page is the first unless it is given."""
-        form = replace(self, **{"page": 1, **changes})
+        form = replace(self, **{"page": 1, "at": None, **changes})
         return address(
             "/",
             picture=form.picture,
-            q=form.text,
+            q="" if form.like else form.text,
+            like=form.like,
+            of=form.of if form.like else "",
+            by=form.by if form.like else "",
             find="" if form.find == "item" else form.find,
             silo=form.silos,
             label=form.labels,
@@ -121,6 +137,7 @@ class SearchForm:
             within=form.within_bits,
             browse="" if replace(form, browse=False).asks else "1" if form.browse else "",
             page=None if form.page == 1 else form.page,
+            at=form.at,
         )
 
     def toggled(self, column: str, value: str) -> tuple[str, bool]:

@@ -8,31 +8,30 @@ import asyncio
 import hashlib
 import io
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from PIL import Image
+from starlette.datastructures import QueryParams
 
 from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
 from silohash.base.files import digest_json, read_bytes, size_in_words
-from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.evaluate.collapse import COLLAPSED
 from silohash.search.composed import Composed
 from silohash.search.fields import MOST_FACET_VALUES
 from silohash.search.hits import Hits
-from silohash.search.inputs import target_named
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import FederationStatus, Item, SearchRequest
 from silohash.service.web import cards, uploads
 from silohash.service.web.api import check_columns
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
-from silohash.service.web.form import SearchForm
+from silohash.service.web.form import PAGE_HITS, SearchForm
 from silohash.service.web.page_templates import render
 from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
@@ -96,11 +95,12 @@ media = Media()
 async def search(request: Request, service: Shared, who: Allowed) -> HTMLResponse:
     """Show the search form and, if something is searched for, one page of results."""
     form, message, code = SearchForm(), "", 200
-    hits = None
+    hits = like = None
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            hits = await _found(service, form, who)
+            hits = await _hits(service, who, form)
+            like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
@@ -109,7 +109,8 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     return _page(
         "search.html", who, status, code, form=form, message=message,
         summary=None if hits is None else summarized(hits, form, asked=asked),
-        cards=[] if hits is None else cards.hit_cards(hits, status), examples=cards.example_cards(status),
+        cards=[] if hits is None else cards.hit_cards(hits, status),
+        like=None if like is None else cards.card_of(like, known[like.silo]), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
@@ -162,32 +163,18 @@ async def picture(
 
 @router.get("/item")
 async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> HTMLResponse:
-    """Show one item. If the address has ``by``, its code is sent to all silos, and the most similar items are shown."""
+    """Show one item and, if the address tells from which results it comes, why it was found and those beside it."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, name, asker=who))
-    form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
-    chosen = request.query_params.get("by")
-    by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    near: dict[str, Any] = {"cards": [], "summary": None}
-    message = ""
-    if by is not None:
-        try:
-            hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
-            near = {"cards": cards.hit_cards(hits, status), "summary": summarized(hits, form, asked=len(status.silos))}
-        except UserError as error:
-            message = str(error)
     source, small = cards.picture_address(found, SIZES[-1])
-    words = {"image": "picture", "text": "text"}
-
-    def tab(side: Modality, target: str) -> str:
-        """Return the address of the item's page with the items that are near one of its codes."""
-        return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
-
+    results, near = SearchForm(), dict[int, cards.Card]()
+    with suppress(UserError):  # the item is shown in any case
+        results = SearchForm.read(QueryParams(request.query_params.get("results", "")))
+        near = await _beside(service, who, results, found)
     return _page(
         "item.html", who, status, item=found, source=source, small=small, tiny=small and cards.is_tiny(source),
-        badge=cards.badges(each.name for each in status.silos)[found.silo],
-        sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
-        targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS if by],
-        by=words[by] if by else "", message=message, form=SearchForm(), **near,
+        badge=cards.badges(each.name for each in status.silos)[found.silo], words=cards.FOUND_BY,
+        about=next((each.about for each in status.silos if each.name == silo), {}), results=results, near=near,
+        back=results.address(page=((results.at or 1) - 1) // PAGE_HITS + 1),
     )  # fmt: skip
 
 
@@ -208,16 +195,29 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def _found(service: Service, form: SearchForm, who: str) -> Hits:
-    """Return one page of what a form searches for, or lists, with the numbers of items to filter by."""
-    now = await service.status()
-    silos = [each for each in now.silos if each.reachable and each.name in (form.silos or {each.name})]
+async def _hits(service: Service, who: str, form: SearchForm, **page: int) -> Hits:
+    """Return the hits of a page, or of another part of the results, with the counts of values."""
+    status = await service.status()
+    silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     options = replace(
-        form.options(now.bits), asker=who, facets=cards.counted_columns(silos), facet_values=MOST_FACET_VALUES,
-        newest_by=None if form.searches else cards.date_column(silos),
+        form.options(status.bits), asker=who, facets=cards.counted_columns(silos), facet_values=MOST_FACET_VALUES,
+        newest_by=None if form.searches else cards.date_column(silos), **page,
     )  # fmt: skip
     await check_columns(options, service)
+    if form.like:
+        return await service.backend.similar(form.of, form.like, options, form.by or None)
     return await service.backend.search(SearchRequest.of(options, await _asked(service, form)))
+
+
+async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> dict[int, cards.Card]:
+    """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
+    if form.at is None or not form.asks:
+        return {}
+    first = max(form.at - 1, 1)
+    hits = await _hits(service, who, form, offset=first - 1, k=3)
+    found = dict(enumerate(zip(hits.silos, hits.ids, strict=True), first))
+    near = dict(enumerate(cards.hit_cards(hits, await service.status()), first))
+    return near if found.get(form.at) == (item.silo, item.id) else {}
 
 
 async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str | None:

@@ -207,6 +207,7 @@ def test_similar_items_items_and_status(backend: MadeUpBackend) -> None:
         "model_digest": "m" * 32,
         "version": "",
         "releases": ["caption", "labels", "preview"],
+        "about": {},
     }
 
 
@@ -391,7 +392,7 @@ def test_silos_get_the_name_of_who_asks(backend: MadeUpBackend) -> None:
     assert client.post("/api/v1/search/picture", files={"picture": png()}).status_code == 200
     assert client.get("/", params={"q": "red", "text": "red"}).status_code == 200
     assert client.get("/api/v1/similar", params={"of_silo": "north", "of_id": "item-1"}).status_code == 200
-    assert client.get("/item", params={"silo": "north", "id": "item-1", "by": "image"}).status_code == 200
+    assert client.get("/", params={"like": "item-1", "of": "north", "by": "image"}).status_code == 200
     asked = [request[2] if isinstance(request, tuple) else request for request in backend.requests]
     assert len(asked) >= 5
     assert {options.asker for options in asked} == {"ann"}

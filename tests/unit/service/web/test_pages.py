@@ -177,7 +177,7 @@ def test_pages_are_stable_and_lose_nothing(backend: MadeUpBackend) -> None:
         page = Outline(client.get(address).text)
         found += [link["href"] for link in page.all("a") if (link["href"] or "").startswith("/item")]
         address = next((str(link["href"]) for link in page.all("a", rel="next")), "")
-    assert [re.search(r"item-\d+$", str(link))[0] for link in found] == [f"item-{n}" for n in range(60)]
+    assert [re.search(r"item-\d+", str(link))[0] for link in found] == [f"item-{n}" for n in range(60)]
 
 
 def test_silent_silos_are_named_with_their_reasons() -> None:
@@ -321,25 +321,66 @@ def test_searches_that_are_refused_keep_the_form(
     assert page.all("form", id="search")
 
 
-def test_an_item_shows_what_is_released_and_items_like_it(backend: MadeUpBackend) -> None:
-    before = len(backend.requests)
-    page = outline(backend, "/item", silo="north", id="item-3")
-    assert (len(backend.requests), page.all("li", class_="card")) == (before, []), "no code is sent unasked"
-    assert page.all("a", href="/item?silo=north&id=item-3&by=image#similar")
-    page = outline(backend, "/item", silo="north", id="item-3", by="image")
-    silo, name, options, by = backend.requests[-1]
-    assert (silo, name, options.target, by) == ("north", "item-3", "item", "image")
-    assert len(page.all("li", class_="card")) == PAGE_HITS
-    outline(backend, "/item", silo="north", id="item-3", by="text", find="image")
-    assert (backend.requests[-1][2].target, backend.requests[-1][3]) == ("image", "text")
-    asked = len(backend.requests)
-    outline(backend, "/item", silo="north", id="item-3", by="smell")
-    assert len(backend.requests) == asked
+def test_an_item_shows_what_is_released(backend: MadeUpBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = backend.payload
+    columns = {"museum": "Prado", "source": "https://example.org/1", "script": "javascript:alert(1)"}
+    monkeypatch.setattr(backend, "payload", lambda name: {**payload(name), "columns": columns})
+    backend.about = {"url": "https://example.org/{id}?a=b", "rights": "CC BY 4.0", "contact": "https://example.org/us"}
     client = client_of(backend)
+    text = client.get("/item", params={"silo": "north", "id": "item-3"}).text
+    page, links = Outline(text), [link["href"] for link in Outline(text).all("a")]
+    assert not backend.requests, "no code is sent unasked, and nothing is searched"
+    assert "<dt>museum</dt>" in text
+    assert "CC BY 4.0" in text
+    assert {"https://example.org/item-3?a=b", "https://example.org/1", "https://example.org/us"} <= {*links}
+    assert all(link["rel"] == "noreferrer" for link in page.all("a") if str(link["href"]).startswith("http"))
+    assert not [link for link in links if str(link).startswith("javascript")]
+    assert {f"/?like=item-3&of=north&by={side}" for side in ("image", "text")} <= {*links}
+    backend.about = {"url": "javascript:alert('{id}')"}
+    assert "alert(&#39;item-3" not in client_of(backend).get("/item?silo=north&id=item-3").text
     assert client.get("/item", params={"silo": "north", "id": "nothing"}).status_code == 404
     assert client.get("/item", params={"silo": "north"}).status_code == 422
     backend.missing = {"north": "It is asleep."}
     assert client.get("/item", params={"silo": "north", "id": "item-3"}).status_code == 503
+
+
+def test_an_item_of_results_tells_why_it_was_found_and_leads_to_those_beside_it(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    page = Outline(client.get("/?q=red&label=red&page=2").text)
+    address = next(str(link["href"]) for link in page.all("a") if str(link["href"]).startswith("/item"))
+    text = client.get(address).text
+    sent = backend.requests[-1]
+    assert (sent.value, sent.offset, [*map(str, sent.where)]) == ("red", PAGE_HITS - 1, ["labels=red"])
+    assert "<dt>Result</dt><dd>25 · 12 bits</dd>" in text
+    assert "<dt>Found by its</dt><dd>picture</dd>" in text
+    assert Outline(text).all("a", href="/?q=red&label=red&page=2")
+    [before], [after] = (Outline(text).all("a", rel=name) for name in ("prev", "next"))
+    assert tuple(int(re.search(r"id=item-(\d+)&", str(link["href"]))[1]) for link in (before, after)) == (
+        PAGE_HITS - 1,
+        PAGE_HITS + 1,
+    )
+    first = Outline(client.get("/item?silo=north&id=item-0&results=q%3Dred%26at%3D1").text)
+    assert not first.all("a", rel="prev")
+    assert first.all("a", rel="next")
+    last = Outline(client.get("/item?silo=south&id=item-59&results=q%3Dred%26at%3D60").text)
+    assert (len(last.all("a", rel="prev")), len(last.all("a", rel="next"))) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "results", ["", "q=red", "q=red&at=7", "q=red&at=0", "at=1", "page=x&at=1", "picture=gone&at=1"]
+)
+def test_an_item_that_is_not_among_its_results_is_shown_without_them(backend: MadeUpBackend, results: str) -> None:
+    text = client_of(backend).get("/item", params={"silo": "north", "id": "item-0", "results": results}).text
+    assert "red shape 0" in text
+    assert "Back to the results" not in text
+
+
+def test_very_long_captions_are_cut_and_can_be_opened(backend: MadeUpBackend) -> None:
+    backend.captions = {"item-0": "long words " * 340}
+    text = client_of(backend).get("/item?silo=north&id=item-0").text
+    assert text.count("long words") < 340 + 60
+    assert text.count("<summary>The whole text</summary>") == 1
+    assert client_of(backend).get("/?q=red").text.count("long words") < 60
 
 
 def test_a_released_file_is_sent_in_the_sizes_of_the_page(backend: MadeUpBackend, tmp_path: Path) -> None:
@@ -378,22 +419,31 @@ def test_the_federation_page_tells_which_codes_collapsed_and_what_to_do(backend:
     assert "The codes of texts collapsed." in page
 
 
-def test_an_item_is_shown_although_its_silo_refuses_items_like_it(
+def test_items_like_an_item_are_results_with_filters_and_pages(backend: MadeUpBackend) -> None:
+    text = client_of(backend).get("/?like=item-1&of=north&by=text&find=image&label=red&within=9").text
+    silo, name, options, by = backend.requests[-1]
+    assert (silo, name, by, options.target, options.silos) == ("north", "item-1", "text", "image", None)
+    assert ([*map(str, options.where)], options.radius_bits) == (["labels=red"], 9)
+    page = Outline(text)
+    assert {field["name"]: field["value"] for field in page.all("input", type="hidden")} == {
+        "like": "item-1", "of": "north", "by": "text"
+    }  # fmt: skip
+    assert page.all("a", href="/?find=image&label=red&within=9"), "the item is taken back"
+    assert page.all("a", href="/item?silo=north&id=item-1")
+    client_of(backend).get("/?like=item-1&of=north&by=smell")
+    assert backend.requests[-1][3] is None
+
+
+def test_a_silo_that_refuses_items_like_its_own_is_explained(
     backend: MadeUpBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> None:
         raise Unavailable("The silo north cannot be searched: Its policy does not allow it.")
 
     monkeypatch.setattr(backend, "similar", refuse)
-    answer = client_of(backend).get("/item?silo=north&id=item-1&by=image")
-    assert answer.status_code == 200
-    assert "red shape 1" in answer.text
+    answer = client_of(backend).get("/?like=item-1&of=north&by=image")
+    assert answer.status_code == 503
     assert "Its policy does not allow it." in answer.text
-
-
-def test_items_like_an_item_come_from_all_silos(backend: MadeUpBackend) -> None:
-    client_of(backend).get("/item?silo=north&id=item-1&by=image")
-    assert backend.requests[-1][2].silos is None
 
 
 def test_the_reasons_are_open_if_no_silo_answers(backend: MadeUpBackend) -> None:

@@ -32,7 +32,7 @@ function wanted() {
     const unused = !value || (name === "find" && value === "item");
     if (!unused && name !== "picture_file") address.searchParams.append(name, value.trim());
   }
-  if (address.searchParams.has("q")) address.searchParams.delete("browse");
+  if (address.searchParams.has("q")) for (const name of ["like", "of", "by", "browse"]) address.searchParams.delete(name);
   if (!address.searchParams.has("value")) ["column", "operator"].forEach((name) => address.searchParams.delete(name));
   return address;
 }
