@@ -4,17 +4,16 @@
 const COLUMNS = ["id", "silo", "caption", "labels", "distance_bits", "rank", "score", "strength", "probability", "link"];
 const TYPES = { csv: "text/csv", json: "application/json" };
 
-const TOLD_MS = 2000;
-
 const shown = () => [...document.querySelectorAll("#results .card[data-facts]")];
 const picked = () => shown().filter((card) => card.querySelector(".pick input").checked);
 
 /** Return what is exported of a card. */
 function record(card) {
-  const { href } = card.querySelector("a");
-  const [silo, id] = ["silo", "id"].map((name) => new URL(href).searchParams.get(name));
+  const { pathname, searchParams } = new URL(card.querySelector("a").href);
+  const [silo, id] = ["silo", "id"].map((name) => searchParams.get(name));
   const title = card.querySelector(".title").textContent;
-  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link: href };
+  const link = `${location.origin}${pathname}?${new URLSearchParams({ silo, id })}`;
+  return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link };
 }
 
 /** Return a value as a field of a CSV file. A text that a spreadsheet would take for a formula begins with an apostrophe. */
@@ -61,7 +60,7 @@ export function offerSelection() {
     const box = Object.assign(document.createElement("input"), { type: "checkbox", autocomplete: "off" });
     box.setAttribute("aria-label", `Select ${card.querySelector(".title").textContent}`);
     label.append(box);
-    card.append(label);
+    card.querySelector("a").after(label);
   }
 }
 
@@ -75,7 +74,7 @@ document.addEventListener("click", async (event) => {
   } else if (button.id === "copy-link") {
     await copy(some.length ? some.map((card) => record(card).link).join("\n") : location.href);
     tell("Copied");
-    setTimeout(() => button.isConnected && tell(), TOLD_MS);
+    button.addEventListener("blur", () => tell(), { once: true });
   } else {
     for (const card of some) card.querySelector(".pick input").checked = false;
     tell();
