@@ -258,17 +258,23 @@ def labels_of(status: FederationStatus, chosen: Iterable[str] = ()) -> list[str]
     return sorted({*chosen, *(label for silo in status.silos for label in silo.labels)}, key=str.casefold)
 
 
+def example_values(silos: Sequence[SiloStatus]) -> dict[str, list[str]]:
+    """Return the values of example items in each column that all of some silos release."""
+    released = [{*silo.fields, *silo.columns} - UNCOUNTED for silo in silos]
+    examples = [item.columns for silo in silos for item in silo.examples]
+    common = sorted(set[str].intersection(*released)) if released else []
+    return {name: [each[name] for each in examples if name in each] for name in common}
+
+
 def listed_columns(silos: Sequence[SiloStatus]) -> tuple[tuple[str, ...], str | None]:
     """Return the columns whose values are counted, and the one of dates by which items are listed; None without one.
 
-    All of the silos release them. Those with few different values in examples are counted first.
+    Those with few different values in examples are counted first.
     """
-    released = [[*silo.fields, *silo.columns] for silo in silos] or [[]]
-    names = [name for name in released[0] if all(name in others for others in released) and name not in UNCOUNTED]
-    examples = [item.columns for silo in silos for item in silo.examples]
-    values = {name: [each[name] for each in examples if name in each] for name in names}
-    dates = (name for name in names if values[name] and all(map(date_of, values[name])))
-    return (SILO, *sorted(names, key=lambda name: len({*values[name]})))[:MOST_FACETS], next(dates, None)
+    values = example_values(silos)
+    dates = (name for name, those in values.items() if those and all(map(date_of, those)))
+    counted = sorted(values, key=lambda name: (name != LABELS, len({*values[name]})))
+    return (SILO, *counted)[:MOST_FACETS], next(dates, None)
 
 
 def item_count(silo: SiloStatus) -> int:
