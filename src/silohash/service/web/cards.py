@@ -267,10 +267,7 @@ def example_values(silos: Sequence[SiloStatus]) -> dict[str, list[str]]:
 
 
 def listed_columns(silos: Sequence[SiloStatus]) -> tuple[tuple[str, ...], str | None]:
-    """Return the columns whose values are counted, and the one of dates by which items are listed; None without one.
-
-    Those with few different values in examples are counted first.
-    """
+    """Return the columns to count, first those with few values in examples, and the one of dates to list by, if any."""
     values = example_values(silos)
     dates = (name for name, those in values.items() if those and all(map(date_of, those)))
     counted = sorted(values, key=lambda name: (name != LABELS, len({*values[name]})))

@@ -99,7 +99,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     form, message, code = SearchForm(), "", 200
     hits = like = None
     try:
-        form = SearchForm.read(request.query_params)
+        form = replace(SearchForm.read(request.query_params), at=None)
         if form.asks:
             hits = await _hits(service, who, form)
             like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
@@ -112,8 +112,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         shown = {"summary": summarized(hits, form, asked=asked), "cards": cards.hit_cards(hits, status)}
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
-        "search.html", who, status, code, form=form, message=message,
-        **shown,
+        "search.html", who, status, code, form=form, message=message, **shown,
         like=None if like is None else cards.card_of(like, known[like.silo]), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
@@ -202,10 +201,8 @@ async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
-    options = replace(
-        form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES,
-        newest_by=None if form.searches else date,
-    )  # fmt: skip
+    newest_by = None if form.searches else date
+    options = replace(form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES, newest_by=newest_by)
     await check_columns(options, service)
     if form.like:
         by = next((modality for modality in MODALITIES if modality == form.by), None)

@@ -362,6 +362,7 @@ def test_an_item_of_results_tells_why_it_was_found_and_leads_to_those_beside_it(
     first = Outline(client.get("/item?silo=north&id=item-0&results=q%3Dred%26at%3D1").text)
     assert not first.all("a", rel="prev")
     assert first.all("a", rel="next")
+    assert len(Outline(client.get("/?q=red&at=5").text).all("li", class_="card")) == PAGE_HITS
     last = Outline(client.get("/item?silo=south&id=item-59&results=q%3Dred%26at%3D60").text)
     assert (len(last.all("a", rel="prev")), len(last.all("a", rel="next"))) == (1, 0)
 
