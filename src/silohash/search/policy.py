@@ -146,12 +146,7 @@ class Policy:
                 f"accept_query_content is true, but scores would reveal more than distances with distance_step_bits = "
                 f"{self.distance_step_bits}, rank_only = {self.rank_only} and code_noise = {self.code_noise}. Leave out one."
             )
-        for name, value in self.about.items():
-            begins = ("https://", "http://") if name == "url" else ("",)
-            if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
-                raise WrongForm(
-                    f"{name} is {value!r}. Set url to an address with https:// or http://, and others to texts."
-                )
+        _check_about(self.about)
         object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
         object.__setattr__(self, "columns", _checked_columns(self.columns))
@@ -301,6 +296,15 @@ def _check_number(name: str, value: object, *, least: int = 0, below: float = ma
     """Check a number: a whole one, or any if the error says ``what`` it must be."""
     if not isinstance(value, int | float if what else int) or isinstance(value, bool) or not least <= value < below:
         raise OutOfRange(f"{name} is {value!r}. Set it to {what or f'a whole number of at least {least}'}.")
+
+
+def _check_about(about: Mapping[str, object]) -> None:
+    for name, value in about.items():
+        begins = ("https://", "http://") if name == "url" else ("",)
+        if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
+            raise WrongForm(
+                f"{name} is {value!r}. Set url to an address with https:// or http://, and others to texts."
+            )
 
 
 def _checked_path(name: str, value: object) -> Path | None:

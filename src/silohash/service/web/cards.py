@@ -260,12 +260,15 @@ def listed_columns(silos: Sequence[SiloStatus]) -> tuple[tuple[str, ...], str | 
     All of the silos release them. Those with few different values in examples are counted first.
     """
     names = [name for name in (silos[0].columns if silos else ()) if all(name in silo.columns for silo in silos)]
-    examples = [item.columns for silo in silos for item in silo.examples]
-    values = {name: [columns[name] for columns in examples if name in columns] for name in names}
+    values = {name: _examples_of(name, silos) for name in names}
     labels = [LABELS] if all(LABELS in silo.fields for silo in silos) else []
     counted = (SILO, *labels, *sorted(names, key=lambda name: len({*values[name]})))
     dates = (name for name in names if values[name] and all(map(date_of, values[name])))
     return counted[:MOST_FACETS], next(dates, None)
+
+
+def _examples_of(column: str, silos: Iterable[SiloStatus]) -> list[str]:
+    return [item.columns[column] for silo in silos for item in silo.examples if column in item.columns]
 
 
 def item_count(silo: SiloStatus) -> int:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from threading import Lock
 
 from fastapi import APIRouter, Depends, Request
@@ -105,18 +106,15 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
-    asked = len(form.silos) or len(status.silos)
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
         "search.html", who, status, code, form=form, message=message,
-        summary=None if hits is None else summarized(hits, form, asked=asked),
-        cards=[] if hits is None else cards.hit_cards(hits, status),
         like=None if like is None else cards.card_of(like, known[like.silo]), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
         targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
-        most_bytes=uploads.MOST_BYTES,
+        most_bytes=uploads.MOST_BYTES, **_shown(hits, form, status),
     )  # fmt: skip
 
 
@@ -194,7 +192,7 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def _hits(service: Service, who: str, form: SearchForm, **page: int) -> Hits:
+async def _hits(service: Service, who: str, form: SearchForm, **page: Any) -> Hits:  # noqa: ANN401  options
     """Return the hits of a page, or of another part of the results, with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
@@ -219,6 +217,14 @@ async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> d
     near = dict(enumerate(cards.hit_cards(hits, await service.status()), first))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}
+
+
+def _shown(hits: Hits | None, form: SearchForm, status: FederationStatus) -> dict[str, object]:
+    """Return what stands above the results, and their cards."""
+    if hits is None:
+        return {"summary": None, "cards": []}
+    summary = summarized(hits, form, asked=len(form.silos) or len(status.silos))
+    return {"summary": summary, "cards": cards.hit_cards(hits, status)}
 
 
 async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str | None:
