@@ -371,7 +371,7 @@ def test_a_browser_that_keeps_nothing_has_no_history(opened: Callable[..., Any])
 
 SMALL_TARGETS = """
 () => [...document.querySelectorAll("a, button, summary, select, label:has(input)")]
-  .filter((each) => !each.closest("p:not(.try, .tags), td, th, .hidden, .skip, .upload, .stacked"))
+  .filter((each) => !each.closest("p:not(.try, .tags), h3, td, th, .hidden, .skip, .upload, .stacked"))
   .map((each) => [each, each.getBoundingClientRect()])
   .filter(([, box]) => box.width > 1 && Math.min(box.width, box.height) < 43.5)
   .map(([each, box]) => `${each.outerHTML.slice(0, 80)} ${box.width} x ${box.height}`)
