@@ -22,9 +22,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from silohash.base.files import read_json
-from silohash.data.build.icons.builder import FACTS, LOCK, SPLIT, TABLES, build_icons, labeled_icons
+from silohash.data.build.icons.builder import FACTS, LOCK, SIZE, SPLIT, TABLES, build_icons, draw, labeled_icons
 from silohash.data.build.icons.concepts import Labels, subject_of
-from silohash.data.build.icons.drawing import SIZE, draw
 from silohash.data.build.icons.libraries import COLORED, Icon
 from silohash.data.build.packages import Pin, verified
 

@@ -4,23 +4,23 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
 
 from silohash.base.arrays import whole
 from silohash.base.errors import FilesDiffer, MissingFile, UnknownName, UserError
-from silohash.base.files import digest_arrays, digest_json, read_json, read_npy
+from silohash.base.files import digest_arrays, digest_json, read_json, read_npy, read_toml
+from silohash.base.forms import REINSTALL, of_value
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks.layouts.reading import Layout
-from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.catalogue import check_options
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
@@ -30,12 +30,39 @@ from silohash.data.regions import Regions
 
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
+PROTOCOLS = Path(__file__).with_name("protocols.toml")
 AUTO = "auto"
 OPTIONS = ("root", "layout", "protocol", "seed", "sample", "text_features")
 """Options of every data set; each layout's reader has more."""
 
+RESEARCH_ONLY = "not stated with the files; the pictures belong to their authors, for research only"
+"""The license of data sets whose distributors state none."""
+
 Option: TypeAlias = "str | int | float | bool | None"
 """The type of an option's value."""
+
+
+def published(dataset: str) -> tuple[SplitProtocol, ...]:
+    """Return the published protocols of a data set, in the order of ``protocols.toml``."""
+    return tuple(of_value(facts, SplitProtocol) for facts in facts_of(dataset))
+
+
+def facts_of(dataset: str) -> list[dict[str, Any]]:
+    """Return the fields of each protocol: those that the data set states for all, those of the source, and its own."""
+    sources, of_dataset = _facts()["sources"], _facts()[dataset]
+    shared = {"dataset": dataset, "database": None, "note": "", **of_dataset}
+    found = []
+    for own in shared.pop("protocols"):
+        source = sources.get(own.get("from"), {})
+        facts = {**shared, **source, **own}
+        facts["about"] = facts["about"].format(note=facts.pop("note"), source=source.get("about", ""))
+        found.append({name: value for name, value in facts.items() if name != "from"})
+    return found
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    return read_toml(PROTOCOLS, remedy=REINSTALL, missing=REINSTALL)
 
 
 def folder_of(key: str, root: str = "") -> Path:

@@ -15,6 +15,8 @@ from pydantic.fields import FieldInfo
 from silohash.base.analysis import UNICODE, named_languages
 from silohash.base.attempts import attempted
 from silohash.base.errors import MissingFile, ModalityNeeded, UnknownName, UserError
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, TASKS, Modality, Task, database_modalities, query_modality
 from silohash.data import ARCHIVES
@@ -234,45 +236,11 @@ class PublishedBackbone:
     megabytes: Mapping[str, int]
 
 
-def _of_both(summary: str, model: str, megabytes: int) -> PublishedBackbone:
-    return PublishedBackbone(summary, {"image": model, "text": model}, {model: megabytes})
-
-
-DINOV2, MINILM = "facebook/dinov2-small", "sentence-transformers/all-MiniLM-L6-v2"
-MULTILINGUAL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
-
 BACKBONES: Mapping[str, PublishedBackbone] = {
-    "clip": _of_both(
-        "CLIP ViT-B/32, trained on two billion pictures with English texts.",
-        "laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
-        605,
-    ),
-    "clip-large": _of_both(
-        "CLIP ViT-L/14, trained on 400 million pictures with English texts. It is better and much slower than ViT-B/32.",
-        "openai/clip-vit-large-patch14",
-        1710,
-    ),
-    "siglip": _of_both(
-        "SigLIP base, trained on pictures with mostly English texts of the web.", "google/siglip-base-patch16-256", 814
-    ),
-    "siglip2": _of_both(
-        "SigLIP 2 base, trained on pictures with texts of the web in 109 languages.",
-        "google/siglip2-base-patch16-256",
-        1500,
-    ),
-    "dinov2+minilm": PublishedBackbone(
-        "DINOv2 small for pictures and MiniLM for English sentences, two small and fast networks.",
-        {"image": DINOV2, "text": MINILM},
-        {DINOV2: 88, MINILM: 91},
-    ),
-    "dinov2+multilingual-minilm": PublishedBackbone(
-        "DINOv2 small for pictures and MiniLM for sentences in 50 languages.",
-        {"image": DINOV2, "text": MULTILINGUAL},
-        {DINOV2: 88, MULTILINGUAL: 471},
-    ),
-    "dinov2": PublishedBackbone(
-        "DINOv2 small for pictures. Texts are used as bags of words.", {"image": DINOV2}, {DINOV2: 88}
-    ),
+    name: PublishedBackbone(**about)
+    for name, about in read_toml(
+        Path(__file__).with_name("backbones.toml"), remedy=REINSTALL, missing=REINSTALL
+    ).items()
 }
 """The networks that ``silohash new --backbone`` knows by name."""
 

@@ -47,10 +47,6 @@ JOINING_WORDS = frozenset(
 """English words with which the suggested beginning of a caption neither begins nor ends."""
 
 MOST_EXAMPLES = 12
-CARD_LABELS = 3
-OFFERED_LABELS = 100
-"""Most labels that the form offers, which are the most frequent ones."""
-
 GRID_PIXELS = 480
 """Longest side of a picture in a grid, in pixels."""
 
@@ -97,7 +93,7 @@ class Card:
         sure: How sure the hit is, such as ``strong 93 %``; empty if that is not known.
         percent: Probability that the item is right, in percent; None if that is not known.
         matched: The words of the query that the item has; empty if there are none.
-        labels: The first labels of the item.
+        labels: The labels of the item.
         facts: What is exported of a hit besides, under the names of the API.
     """
 
@@ -170,7 +166,7 @@ def card_of(item: Hit | Item, badge: Badge) -> Card:
         address=item_address(item.silo, item.id),
         title=item.caption or item.id,
         badge=badge,
-        labels=item.labels[:CARD_LABELS],
+        labels=item.labels,
         source=source,
         small=preview and not is_photograph(source),
         tiny=preview and is_tiny(source),
@@ -254,29 +250,22 @@ def _in_turn(groups: Sequence[Sequence[Item]]) -> list[Item]:
 
 
 def labels_of(status: FederationStatus, chosen: Iterable[str] = ()) -> list[str]:
-    """Return the most frequent labels that silos release, with chosen ones, in alphabetical order."""
-    counts = sum((Counter(silo.labels) for silo in status.silos), Counter[str]())
-    return sorted({*chosen, *dict(counts.most_common(OFFERED_LABELS))}, key=str.casefold)
+    """Return the labels that silos release, and chosen ones, in alphabetical order."""
+    return sorted({*chosen, *(label for silo in status.silos for label in silo.labels)}, key=str.casefold)
 
 
-def columns_of(silos: Sequence[SiloStatus]) -> dict[str, list[str]]:
-    """Return the columns that all of some silos release, with their values in the examples of the silos."""
-    common = [name for name in (silos[0].columns if silos else ()) if all(name in silo.columns for silo in silos)]
-    items = [item for silo in silos for item in silo.examples]
-    return {name: [item.columns[name] for item in items if name in item.columns] for name in common}
+def listed_columns(silos: Sequence[SiloStatus]) -> tuple[tuple[str, ...], str | None]:
+    """Return the columns whose values are counted, and the one of dates by which items are listed; None without one.
 
-
-def counted_columns(silos: Sequence[SiloStatus]) -> tuple[str, ...]:
-    """Return the columns whose values are counted, first those with the most frequent values in examples."""
-    columns = {name: len({*values}) / max(len(values), 1) for name, values in columns_of(silos).items()}
+    All of the silos release them. Those with few different values in examples are counted first.
+    """
+    names = [name for name in (silos[0].columns if silos else ()) if all(name in silo.columns for silo in silos)]
+    examples = [item.columns for silo in silos for item in silo.examples]
+    values = {name: [columns[name] for columns in examples if name in columns] for name in names}
     labels = [LABELS] if all(LABELS in silo.fields for silo in silos) else []
-    return (SILO, *labels, *sorted(columns, key=columns.__getitem__))[:MOST_FACETS]
-
-
-def date_column(silos: Sequence[SiloStatus]) -> str | None:
-    """Return the first column with a date in all examples that have a value; None if there is none."""
-    columns = columns_of(silos).items()
-    return next((name for name, values in columns if values and all(map(date_of, values))), None)
+    counted = (SILO, *labels, *sorted(names, key=lambda name: len({*values[name]})))
+    dates = (name for name in names if values[name] and all(map(date_of, values[name])))
+    return counted[:MOST_FACETS], next(dates, None)
 
 
 def item_count(silo: SiloStatus) -> int:
@@ -293,7 +282,7 @@ class Summary:
         previous: Address of the previous page; empty on the first.
         next: Address of the next page; empty on the last.
         uncounted: Silos whose policies do not let them count values.
-        facets: The counted values of each column. Columns of few items per value, which are no use as filters, are left out.
+        facets: The values of each counted column with their numbers of items.
         first: Number of the first hit of the page, from 1.
         last: Number of its last hit; one less than `first` if the page is empty.
     """
@@ -302,7 +291,7 @@ class Summary:
     missing: dict[str, str]
     limited: dict[str, str]
     uncounted: list[str]
-    facets: dict[str, list[tuple[str, int]]]
+    facets: Mapping[str, Mapping[str, int]]
     notes: list[str]
     previous: str
     next: str
@@ -320,16 +309,13 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
         missing=dict(hits.missing_silos),
         limited={silo: reason for silo, reason in hits.limited_silos.items() if reason != NOT_COUNTED},
         uncounted=[silo for silo, reason in hits.limited_silos.items() if reason == NOT_COUNTED],
-        facets={
-            name: [*counts.items()] for name, counts in (hits.facets or {}).items()
-            if counts and (name in (SILO, LABELS) or sum(counts.values()) >= 2 * len(counts))
-        },
+        facets=hits.facets or {},
         notes=[*_notes(hits), *_equally_near(hits, shown)],
         previous=form.address(page=form.page - 1) if form.page > 1 else "",
         next=form.address(page=form.page + 1) if more else "",
         first=first,
         last=first + shown - 1,
-    )  # fmt: skip
+    )
 
 
 def answered(hits: Hits, asked: int) -> str:
@@ -343,7 +329,7 @@ def answered(hits: Hits, asked: int) -> str:
 
 def _equally_near(hits: Hits, shown: int) -> list[str]:
     """Return a sentence on the items at the place of the last one on the page that are not on it, if there are any."""
-    if not shown or hits.order in ("score", "newest"):
+    if not shown or hits.order == "score":
         return []
     last = hits.places[shown - 1]
     more = sum(place == last for place in hits.places[shown:]) + hits.left_out.get(int(last), 0)

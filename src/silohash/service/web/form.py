@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from silohash.base.errors import OutOfRange, WrongType
-from silohash.base.types import MODALITIES, Modality, Target
+from silohash.base.types import Target
 from silohash.search.filters import LABELS, MOST_CONDITIONS, SILO, Condition, labeled
 from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
@@ -43,8 +43,8 @@ class SearchForm:
 
     Attributes:
         picture: Name of a kept picture to search for.
-        like: Id of an item whose code to search for, unless there are words. Its silo is ``of``.
-        by: The modality of the code; empty for that of the picture if the item has one.
+        like: Id of an item whose code to search for, unless there are words or a picture. Its silo is ``of``.
+        by: The modality of the code; that of the picture if the item has one and this is empty.
         silos: Names of the silos to search; all if empty.
         labels: The labels of the items to search; all if empty.
         any_label: Whether one of the labels suffices.
@@ -59,7 +59,7 @@ class SearchForm:
     picture: str = ""
     like: str = ""
     of: str = ""
-    by: Modality | Literal[""] = ""
+    by: str = ""
     find: Target = "item"
     silos: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -72,23 +72,16 @@ class SearchForm:
 
     @classmethod
     def read(cls, parameters: Parameters) -> SearchForm:
-        """Return the form that an address or a sent form holds. Empty fields have their defaults.
-
-        The fields ``column``, ``operator`` and ``value`` state one more condition.
-        """
+        """Return the form of an address or a sent form. Empty fields have their defaults, and three add a condition."""
         where = [*map(Condition.of, _texts(parameters, "where", MOST_CONDITIONS + 1))]
-        column, operator, value = (
-            _text(parameters.get(name), name, LONGEST_NAME) for name in ("column", "operator", "value")
-        )
-        where += [Condition.of(f"{column}{operator}{value}")] if value else []
+        added = [_text(parameters.get(name), name, LONGEST_NAME) for name in ("column", "operator", "value")]
+        where += [Condition.of("".join(added))] if added[-1] else []
         text = _text(parameters.get("q"), "q", LONGEST_TEXT)
-        by = parameters.get("by")
+        picture, *like = (_text(parameters.get(name), name, LONGEST_NAME) for name in ("picture", "like", "of", "by"))
         return cls(
             text=text,
-            like="" if text else _text(parameters.get("like"), "like", LONGEST_NAME),
-            of=_text(parameters.get("of"), "of", LONGEST_NAME),
-            by=next((modality for modality in MODALITIES if modality == by), ""),
-            picture=_text(parameters.get("picture"), "picture", LONGEST_NAME),
+            picture=picture,
+            **{} if text or picture else dict(zip(("like", "of", "by"), like, strict=True)),
             find=target_named(_text(parameters.get("find"), "find", LONGEST_NAME) or "item"),
             silos=_texts(parameters, "silo", MOST_SILOS),
             labels=_texts(parameters, "label", MOST_CONDITIONS + 1),
@@ -110,14 +103,10 @@ class SearchForm:
         """Whether there are items to show: those that are found, or those that pass the filters."""
         return bool(self.searches or self.silos or self.labels or self.where or self.browse)
 
-    def radius_bits(self, bits: int) -> int | None:
-        """Return the maximum distance of a hit, or None for no limit. A limit of ``bits``, the code length, is no limit."""
-        return None if self.within_bits is None or self.within_bits >= bits else self.within_bits
-
-    def filtered(self, bits: int) -> bool:
-        """Return whether a filter is set, for codes of ``bits`` bits."""
-        plain = replace(self, find="item", silos=(), labels=(), where=(), within_bits=None)
-        return replace(self, within_bits=self.radius_bits(bits)) != plain
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter is set."""
+        return self != replace(self, find="item", silos=(), labels=(), where=(), within_bits=None)
 
     def address(self, **changes: Any) -> str:  # noqa: ANN401  values of fields
         """Return the address of the form with some fields changed. The page is the first unless it is given."""
@@ -125,10 +114,10 @@ class SearchForm:
         return address(
             "/",
             picture=form.picture,
-            q="" if form.like else form.text,
             like=form.like,
-            of=form.of if form.like else "",
-            by=form.by if form.like else "",
+            of=form.of,
+            by=form.by,
+            q=form.text,
             find="" if form.find == "item" else form.find,
             silo=form.silos,
             label=form.labels,
@@ -148,14 +137,14 @@ class SearchForm:
         is_set = len(rest) < len(held)
         return self.address(**{name: rest if is_set else (*held, each)}, browse=True), is_set
 
-    def options(self, bits: int) -> SearchOptions:
+    def options(self) -> SearchOptions:
         """Return the options of the search. One hit more than a page shows tells whether there is a next page."""
         labels = (Condition(LABELS, "=", self.labels),) if self.any_label and self.labels else labeled(self.labels)
         return SearchOptions(
             target=self.find,
             k=PAGE_HITS + 1,
             offset=(self.page - 1) * PAGE_HITS,
-            radius_bits=self.radius_bits(bits) if self.searches else None,
+            radius_bits=self.within_bits if self.searches else None,
             where=(*self.where, *labels),
             silos=self.silos or None,
         )
@@ -163,9 +152,8 @@ class SearchForm:
 
 def _texts(parameters: Parameters, name: str, most: int) -> tuple[str, ...]:
     """Return the different texts of a field that can be repeated."""
-    return tuple(
-        dict.fromkeys(filter(None, (_text(each, name, LONGEST_NAME) for each in parameters.getlist(name)[:most])))
-    )
+    texts = (_text(each, name, LONGEST_NAME) for each in parameters.getlist(name)[:most])
+    return tuple(dict.fromkeys(filter(None, texts)))
 
 
 def _text(value: object, name: str, longest: int) -> str:

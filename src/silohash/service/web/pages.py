@@ -20,6 +20,7 @@ from starlette.datastructures import QueryParams
 
 from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
 from silohash.base.files import digest_json, read_bytes, size_in_words
+from silohash.base.types import MODALITIES
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.evaluate.collapse import COLLAPSED
@@ -114,7 +115,6 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
-        columns=sorted({name for silo in status.silos for name in silo.columns}),
         targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
         most_bytes=uploads.MOST_BYTES,
     )  # fmt: skip
@@ -173,8 +173,7 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
     return _page(
         "item.html", who, status, item=found, source=source, small=small, tiny=small and cards.is_tiny(source),
         badge=cards.badges(each.name for each in status.silos)[found.silo], words=cards.FOUND_BY,
-        about=next((each.about for each in status.silos if each.name == silo), {}), results=results, near=near,
-        back=results.address(page=((results.at or 1) - 1) // PAGE_HITS + 1),
+        results=results, near=near, back=results.address(page=((results.at or 1) - 1) // PAGE_HITS + 1),
     )  # fmt: skip
 
 
@@ -199,13 +198,15 @@ async def _hits(service: Service, who: str, form: SearchForm, **page: int) -> Hi
     """Return the hits of a page, or of another part of the results, with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
+    counted, date = cards.listed_columns(silos)
     options = replace(
-        form.options(status.bits), asker=who, facets=cards.counted_columns(silos), facet_values=MOST_FACET_VALUES,
-        newest_by=None if form.searches else cards.date_column(silos), **page,
+        form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES,
+        newest_by=None if form.searches else date, **page,
     )  # fmt: skip
     await check_columns(options, service)
     if form.like:
-        return await service.backend.similar(form.of, form.like, options, form.by or None)
+        by = next((modality for modality in MODALITIES if modality == form.by), None)
+        return await service.backend.similar(form.of, form.like, options, by)
     return await service.backend.search(SearchRequest.of(options, await _asked(service, form)))
 
 
@@ -215,13 +216,13 @@ async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> d
         return {}
     first = max(form.at - 1, 1)
     hits = await _hits(service, who, form, offset=first - 1, k=3)
-    found = dict(enumerate(zip(hits.silos, hits.ids, strict=True), first))
     near = dict(enumerate(cards.hit_cards(hits, await service.status()), first))
-    return near if found.get(form.at) == (item.silo, item.id) else {}
+    here = near.get(form.at)
+    return near if here and here.address == cards.item_address(item.silo, item.id) else {}
 
 
 async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str | None:
-    """Return what a form searches for: words, a picture, or both as one query; None if it only filters."""
+    """Return what a form searches for: words, a picture, or both as one query; None for nothing."""
     if not form.picture:
         return form.text or None
     picture = await _kept(service, form.picture)

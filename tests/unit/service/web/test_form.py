@@ -18,7 +18,7 @@ def test_empty_fields_have_their_defaults() -> None:
     for query in ("", "q=&find=&silo=&label=&within=&page=", "q=+&silo=+"):
         assert read(query) == SearchForm()
     assert not SearchForm().asks
-    assert not SearchForm().filtered(32)
+    assert not SearchForm().filtered
 
 
 def test_a_form_and_its_address() -> None:
@@ -27,31 +27,29 @@ def test_a_form_and_its_address() -> None:
         text="two parrots", find="image", silos=("a", "b"), labels=("bird",), within_bits=12, page=3
     )
     assert form.asks
-    assert form.filtered(32)
+    assert form.filtered
     assert form.address() == "/?q=two+parrots&find=image&silo=a&silo=b&label=bird&within=12"
     assert read(form.address(page=3).partition("?")[2]) == form
     assert form.address(silos=(), labels=(), within_bits=None, find="item") == "/?q=two+parrots"
     assert form.address(picture="x").startswith("/?picture=x&q=two+parrots&"), "a picture with words"
     assert SearchForm().address() == "/"
-    assert not SearchForm(text="a", picture="b", page=4).filtered(32)
+    assert not SearchForm(text="a", picture="b", page=4).filtered
     assert SearchForm(within_bits=0).address() == "/?within=0"
 
 
 def test_the_options_of_a_page() -> None:
-    options = SearchForm(text="a", page=3, silos=("a",), labels=("b",), within_bits=12).options(32)
+    options = SearchForm(text="a", page=3, silos=("a",), labels=("b",), within_bits=12).options()
     assert (options.offset, options.k, options.silos) == (2 * PAGE_HITS, PAGE_HITS + 1, ("a",))
     assert options.where == (Condition("labels", "=", ("b",)),)
     assert options.radius_bits == 12
-    assert SearchForm(text="a", within_bits=31).options(32).radius_bits == 31
-    assert SearchForm(text="a", within_bits=32).options(32).radius_bits is None
-    assert SearchForm().options(32).silos is None
+    assert SearchForm().options().silos is None
 
 
 def test_all_labels_or_any_of_them() -> None:
     form = read("label=sea&label=ship&label=sea")
-    assert form.options(32).where == (Condition("labels", "=", ("sea",)), Condition("labels", "=", ("ship",)))
+    assert form.options().where == (Condition("labels", "=", ("sea",)), Condition("labels", "=", ("ship",)))
     form = read("label=sea&label=ship&any=1")
-    assert form.options(32).where == (Condition("labels", "=", ("sea", "ship")),)
+    assert form.options().where == (Condition("labels", "=", ("sea", "ship")),)
     assert read(form.address().partition("?")[2]) == form
     assert read("any=1").address() == "/", "there are no labels to choose from"
 
@@ -59,25 +57,25 @@ def test_all_labels_or_any_of_them() -> None:
 def test_conditions_have_an_address() -> None:
     form = read('where=museum="Orsay, Paris"&where=year>=1900&column=date&operator=<&value=2001-05')
     assert [*map(str, form.where)] == ['museum="Orsay, Paris"', "year>=1900", "date<2001-05"]
-    assert form.options(32).where == form.where
+    assert form.options().where == form.where
     assert read(form.address().partition("?")[2]) == form
     assert read("where=year>=1900&column=year&operator=>%3D&value=1900").where == read("where=year>=1900").where
     assert not read("column=date&operator=<&value=").where
     with pytest.raises(UserError):
-        read("where=year>=old").options(32)
+        read("where=year>=old").options()
     with pytest.raises(UserError):
-        read("&".join(f"label={number}" for number in range(MOST_CONDITIONS + 1))).options(32)
+        read("&".join(f"label={number}" for number in range(MOST_CONDITIONS + 1))).options()
 
 
 def test_a_filter_alone_lists_items() -> None:
     for query in ("silo=a", "label=a", "where=year>1900", "browse=1"):
         assert read(query).asks
         assert not read(query).searches
-        assert read(f"{query}&within=3").options(32).radius_bits is None, "no distance is measured"
+        assert read(f"{query}&within=3").options().radius_bits is None, "no distance is measured"
     assert not read("find=image").asks
     assert read("browse=1").address() == "/?browse=1"
     assert read("browse=1&q=a").address() == "/?q=a"
-    assert not read("browse=1").filtered(32)
+    assert not read("browse=1").filtered
 
 
 @pytest.mark.parametrize(
@@ -88,12 +86,6 @@ def test_a_value_becomes_a_filter_and_is_taken_back(column: str, value: str, que
     assert read("q=x&page=2").toggled(column, value) == (f"/?q=x&{query}", False)
     assert read(f"q=x&{query}").toggled(column, value) == ("/?q=x", True)
     assert read(query).toggled(column, value) == ("/?browse=1", True), "without a filter, all items are listed"
-
-
-def test_a_limit_of_the_code_length_is_not_a_filter() -> None:
-    assert SearchForm(within_bits=31).filtered(32)
-    assert not SearchForm(within_bits=32).filtered(32)
-    assert SearchForm(within_bits=32, labels=("a",)).filtered(32)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from silohash.base.cache import cache_folder
@@ -22,9 +23,9 @@ from silohash.base.names import listed
 from silohash.base.optional import require
 from silohash.data.archive import multi_hot
 from silohash.data.build.icons.concepts import Labels, labels_of
-from silohash.data.build.icons.drawing import draw
 from silohash.data.build.icons.libraries import COLORED, LIBRARIES, Icon
 from silohash.data.build.packages import Pin, fetch, license_of, read_members, verified
+from silohash.data.pictures.formats import open_picture
 
 TABLES = Path(__file__).parent
 LOCK, SPLIT, FACTS, ATTRIBUTION = "icons.lock.json", "split.csv.gz", "facts.json", "ATTRIBUTION.md"
@@ -35,6 +36,12 @@ The pictures are icons of the following libraries, drawn at 64 x 64 pixels; the 
 holds the license file of each package, or the file with which it names its license. Keep this page with the pictures.
 
 """
+
+SIZE, DRAWN_SIZE = 64, 128
+"""Side of a picture, and height of a drawing before it is reduced, in pixels."""
+
+GRAY_STEP = 17
+"""Difference of two of the 16 gray levels of a picture without colors."""
 
 Row: TypeAlias = dict[str, str]
 
@@ -150,3 +157,18 @@ def facts_of(rows: Sequence[Row]) -> dict[str, Any]:
         "queries without a relevant item": int((~relevant.any(axis=1)).sum()),
         "sha256 of metadata.csv": hashlib.sha256(_table(rows)).hexdigest(),
     }
+
+
+def draw(svg: str, *, color: bool) -> npt.NDArray[np.uint8]:
+    """Draw an icon on a white square: ``(64, 64)`` gray, or ``(64, 64, 3)`` in color."""
+    from resvg_py import svg_to_bytes
+
+    svg = svg.replace("currentColor", "#000")
+    content = svg_to_bytes(svg_string=svg, height=DRAWN_SIZE, background="#ffffff", skip_system_fonts=True)
+    with open_picture(content) as opened:
+        drawn = opened.convert("RGB" if color else "L")
+    side = max(drawn.size)
+    square = Image.new(drawn.mode, (side, side), "white")
+    square.paste(drawn, ((side - drawn.width) // 2, (side - drawn.height) // 2))
+    picture = np.asarray(square.resize((SIZE, SIZE), Image.Resampling.LANCZOS))
+    return picture if color else np.round(picture / GRAY_STEP).astype(np.uint8) * np.uint8(GRAY_STEP)

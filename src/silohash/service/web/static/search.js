@@ -29,8 +29,7 @@ offerHistory();
 function wanted() {
   const address = new URL("/", location.href);
   for (const [name, value] of new FormData(form)) {
-    const unused = !value || (name === "find" && value === "item");
-    if (!unused && name !== "picture_file") address.searchParams.append(name, value.trim());
+    if (value && !(name === "find" && value === "item") && name !== "picture_file") address.searchParams.append(name, value.trim());
   }
   if (address.searchParams.has("q")) for (const name of ["like", "of", "by", "browse"]) address.searchParams.delete(name);
   if (!address.searchParams.has("value")) ["column", "operator"].forEach((name) => address.searchParams.delete(name));
@@ -188,7 +187,7 @@ async function sendPicture(file, { drawing = false } = {}) {
 /** Return the address that the form asks for without its picture. */
 function besidePicture() {
   const address = wanted();
-  address.searchParams.delete("picture");
+  for (const name of ["picture", "like", "of", "by", "browse"]) address.searchParams.delete(name);
   return address;
 }
 
@@ -219,7 +218,7 @@ words.addEventListener("input", () => {
 });
 
 form.addEventListener("change", (event) => {
-  if (event.target === words || event.target.id === "file" || ["column", "operator"].includes(event.target.name)) return;
+  if (event.target === words || ["picture_file", "column", "operator"].includes(event.target.name)) return;
   if (event.target.name === "any" && !wanted().searchParams.has("label")) return;
   const typed = words.value.trim() !== (new URL(location.href).searchParams.get("q") ?? "");
   search(typed ? "words" : "push");
@@ -228,7 +227,7 @@ form.addEventListener("change", (event) => {
 // Links to further pages, suggestions and filters change the results in place.
 document.addEventListener("click", (event) => {
   if (event.target.closest("#results .card > a")) remember(words.value.trim());
-  const link = event.target.closest("a.suggestion, .paging a, .facets a, #results .about a, .tags a, #clear, .chip .drop, .box .drop, #results .notice a");
+  const link = event.target.closest("a.suggestion, .paging a, .facets a, #results .about a, .tags a, #clear, .box .drop, #results .notice a");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
   follow(link);

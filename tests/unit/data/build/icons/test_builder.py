@@ -13,7 +13,7 @@ import pytest
 from silohash.base.errors import DependencyMissing, FilesDiffer, ForeignFiles, MissingContent, UnknownName
 from silohash.base.files import read_json
 from silohash.data.build import BUILDERS
-from silohash.data.build.icons.builder import FACTS, LOCK, TABLES, build_icons
+from silohash.data.build.icons.builder import FACTS, LOCK, TABLES, build_icons, draw
 from silohash.data.build.icons.libraries import LIBRARIES, Icon
 from silohash.data.build.packages import Pin
 from silohash.data.formats.folder import read_folder
@@ -179,3 +179,22 @@ def test_the_stored_split_and_numbers_belong_together() -> None:
     assert facts["queries without a relevant item"] == 0
     assert sum(facts["splits"].values()) == sum(facts["items per silo"].values()) == facts["items"]
     assert list(facts["items per silo"]) == list(LIBRARIES)
+
+
+WIDE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 10"><rect fill="{}" width="20" height="10"/></svg>'
+
+
+def test_a_wide_icon_is_padded_with_white() -> None:
+    picture = draw(WIDE.format("currentColor"), color=False)
+    assert picture.shape == (64, 64)
+    assert (picture[:14] == 255).all()
+    assert (picture[20:44] == 0).all()
+    assert (picture[50:] == 255).all()
+    assert set(np.unique(picture).tolist()) <= set(range(0, 256, 17))
+
+
+def test_colors_are_kept() -> None:
+    picture = draw(WIDE.format("#ff0000"), color=True)
+    assert picture[32, 32].tolist() == [255, 0, 0]
+    assert picture[0, 0].tolist() == [255, 255, 255]
+    assert np.array_equal(picture, draw(WIDE.format("#ff0000"), color=True))
