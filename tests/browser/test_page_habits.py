@@ -116,6 +116,7 @@ def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], serv
     choose(page, png())
     until(page, "document.querySelector('.chip.sending img')?.naturalWidth === 24")
     assert page.get_by_role("progressbar", name="Sending the picture").is_visible()
+    until(page, "document.getElementById('searching').textContent === 'Sending the picture …'")
     page.fill("#q", "red shape")
     page.wait_for_timeout(400)
     assert page.url.endswith("/?q=red"), "the words wait for the picture"
