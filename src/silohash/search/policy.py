@@ -292,6 +292,14 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
             )
 
 
+def _check_about(about: Mapping[str, object]) -> None:
+    """Check what a policy tells of all items."""
+    for name, value in about.items():
+        begins = ("https://", "http://") if name == "url" else ("",)
+        if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
+            raise WrongForm(f"{name} is {value!r}. Set it to a text, and url to one with https:// or http://.")
+
+
 def _check_number(name: str, value: object, *, least: int = 0, below: float = math.inf, what: str = "") -> None:
     """Check a number: a whole one, or any if the error says ``what`` it must be."""
     if not isinstance(value, int | float if what else int) or isinstance(value, bool) or not least <= value < below:

@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 
 from silohash.base.types import MODALITIES, Modality, Target
 from silohash.base.visible import visible
+from silohash.index.base import FIELDS
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
 from silohash.search.filters import LABELS, MOST_FACETS, SILO, date_of
@@ -47,6 +48,9 @@ JOINING_WORDS = frozenset(
 """English words with which the suggested beginning of a caption neither begins nor ends."""
 
 MOST_EXAMPLES = 12
+UNCOUNTED = {*FIELDS} - {LABELS}
+"""Released fields whose values are not counted, because nearly every item has another one."""
+
 GRID_PIXELS = 480
 """Longest side of a picture in a grid, in pixels."""
 
@@ -254,21 +258,23 @@ def labels_of(status: FederationStatus, chosen: Iterable[str] = ()) -> list[str]
     return sorted({*chosen, *(label for silo in status.silos for label in silo.labels)}, key=str.casefold)
 
 
+def example_values(silos: Sequence[SiloStatus]) -> dict[str, list[str]]:
+    """Return the values of example items in each column that all of some silos release."""
+    released = [{*silo.fields, *silo.columns} - UNCOUNTED for silo in silos]
+    examples = [item.columns for silo in silos for item in silo.examples]
+    common = sorted(set[str].intersection(*released)) if released else []
+    return {name: [each[name] for each in examples if name in each] for name in common}
+
+
 def listed_columns(silos: Sequence[SiloStatus]) -> tuple[tuple[str, ...], str | None]:
     """Return the columns whose values are counted, and the one of dates by which items are listed; None without one.
 
-    All of the silos release them. Those with few different values in examples are counted first.
+    Those with few different values in examples are counted first.
     """
-    names = [name for name in (silos[0].columns if silos else ()) if all(name in silo.columns for silo in silos)]
-    values = {name: _examples_of(name, silos) for name in names}
-    labels = [LABELS] if all(LABELS in silo.fields for silo in silos) else []
-    counted = (SILO, *labels, *sorted(names, key=lambda name: len({*values[name]})))
-    dates = (name for name in names if values[name] and all(map(date_of, values[name])))
-    return counted[:MOST_FACETS], next(dates, None)
-
-
-def _examples_of(column: str, silos: Iterable[SiloStatus]) -> list[str]:
-    return [item.columns[column] for silo in silos for item in silo.examples if column in item.columns]
+    values = example_values(silos)
+    dates = (name for name, those in values.items() if those and all(map(date_of, those)))
+    counted = sorted(values, key=lambda name: (name != LABELS, len({*values[name]})))
+    return (SILO, *counted)[:MOST_FACETS], next(dates, None)
 
 
 def item_count(silo: SiloStatus) -> int:

@@ -138,12 +138,16 @@ class SearchForm:
         return self.address(**{name: rest if is_set else (*held, each)}, browse=True), is_set
 
     def options(self) -> SearchOptions:
-        """Return the options of the search. One hit more than a page shows tells whether there is a next page."""
+        """Return the options of the search. One hit more than a page shows tells whether there is a next page.
+
+        For the page of an item, those are the item, and the ones before and after it.
+        """
+        skipped, k = ((self.page - 1) * PAGE_HITS, PAGE_HITS + 1) if self.at is None else (max(self.at - 2, 0), 3)
         labels = (Condition(LABELS, "=", self.labels),) if self.any_label and self.labels else labeled(self.labels)
         return SearchOptions(
             target=self.find,
-            k=PAGE_HITS + 1,
-            offset=(self.page - 1) * PAGE_HITS,
+            k=k,
+            offset=skipped,
             radius_bits=self.within_bits if self.searches else None,
             where=(*self.where, *labels),
             silos=self.silos or None,

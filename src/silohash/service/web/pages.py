@@ -106,15 +106,20 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
+    asked = len(form.silos) or len(status.silos)
+    shown: dict[str, Any] = {"summary": None, "cards": []}
+    if hits is not None:
+        shown = {"summary": summarized(hits, form, asked=asked), "cards": cards.hit_cards(hits, status)}
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
         "search.html", who, status, code, form=form, message=message,
+        **shown,
         like=None if like is None else cards.card_of(like, known[like.silo]), examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
         targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
-        most_bytes=uploads.MOST_BYTES, **_shown(hits, form, status),
+        most_bytes=uploads.MOST_BYTES,
     )  # fmt: skip
 
 
@@ -192,14 +197,14 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def _hits(service: Service, who: str, form: SearchForm, **page: Any) -> Hits:  # noqa: ANN401  options
-    """Return the hits of a page, or of another part of the results, with the counts of values."""
+async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
+    """Return the hits that a form asks for, with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
     options = replace(
         form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES,
-        newest_by=None if form.searches else date, **page,
+        newest_by=None if form.searches else date,
     )  # fmt: skip
     await check_columns(options, service)
     if form.like:
@@ -212,19 +217,10 @@ async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> d
     """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
     if form.at is None or not form.asks:
         return {}
-    first = max(form.at - 1, 1)
-    hits = await _hits(service, who, form, offset=first - 1, k=3)
-    near = dict(enumerate(cards.hit_cards(hits, await service.status()), first))
+    hits = await _hits(service, who, form)
+    near = dict(enumerate(cards.hit_cards(hits, await service.status()), max(form.at - 1, 1)))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}
-
-
-def _shown(hits: Hits | None, form: SearchForm, status: FederationStatus) -> dict[str, object]:
-    """Return what stands above the results, and their cards."""
-    if hits is None:
-        return {"summary": None, "cards": []}
-    summary = summarized(hits, form, asked=len(form.silos) or len(status.silos))
-    return {"summary": summary, "cards": cards.hit_cards(hits, status)}
 
 
 async def _asked(service: Service, form: SearchForm) -> Image.Image | Composed | str | None:

@@ -13,7 +13,8 @@ from silohash.evaluate.calibration import Calibration
 from silohash.features.truncation import Unread
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hits, SearchOptions
-from silohash.search.requests import Item, SiloStatus
+from silohash.search.policy import NOT_COUNTED
+from silohash.search.requests import Item, SearchRequest, SiloStatus
 from silohash.service.web.cards import (
     BOTTOM,
     HEIGHT,
@@ -32,6 +33,7 @@ from silohash.service.web.cards import (
     is_tiny,
     item_count,
     labels_of,
+    listed_columns,
     picture_address,
     suggestions,
     summarized,
@@ -209,9 +211,46 @@ def test_a_single_suggestion_is_not_shown() -> None:
 def test_labels_and_counts(backend: MadeUpBackend) -> None:
     status = asyncio.run(backend.status())
     assert labels_of(status) == ["red", "shape"]
+    assert labels_of(status, ["Rare"]) == ["Rare", "red", "shape"]
     assert [item_count(silo) for silo in status.silos] == [30, 30]
     assert item_count(SiloStatus(name="s", items={"text": 3})) == 3
     assert item_count(SiloStatus(name="s")) == 0
+
+
+def released(
+    name: str, columns: dict[str, tuple[str, ...]], fields: tuple[str, ...] = ("caption", "labels")
+) -> SiloStatus:
+    """Return a silo that releases columns with values in its examples."""
+    items = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    examples = tuple(Item(id=str(n), silo=name, payload={"columns": item}) for n, item in enumerate(items))
+    return SiloStatus(name=name, fields=fields, columns=tuple(columns), examples=examples)
+
+
+def test_columns_of_all_silos_with_few_values_are_counted_first() -> None:
+    days = ("2001-05-01", "2001-05", "1999")
+    north = released("north", {"day": days, "room": ("a", "a", "b"), "secret": ("x", "y", "z")})
+    south = released("south", {"room": ("a", "a", "a"), "day": days})
+    assert listed_columns([north, south]) == (("silo", "labels", "room", "day"), "day")
+    assert listed_columns([replace(north, fields=()), south]) == (("silo", "room", "day"), "day")
+    assert listed_columns([south, released("east", {"room": ("c",)})]) == (("silo", "labels", "room"), None)
+    assert listed_columns([released("west", {"day": ("2001-05-01", "in May")})])[1] is None
+    assert listed_columns([]) == (("silo",), None)
+
+
+@pytest.mark.parametrize(
+    ("limited", "headline"),
+    [({}, "Items 25 to 48 of 60, newest first"), ({"south": NOT_COUNTED}, "Items 25 to 48, newest first")],
+)
+def test_the_headline_of_a_list_counts_its_items(
+    backend: MadeUpBackend, limited: dict[str, str], headline: str
+) -> None:
+    backend.limited = limited
+    form = SearchForm(browse=True, page=2)
+    request = SearchRequest.of(replace(form.options(), facets=("silo",)), None)
+    summary = summarized(backend.hits(request), form, asked=2)
+    assert summary.headline == f"{headline} · all 2 silos answered"
+    assert summary.uncounted == [*limited]
+    assert summary.next == "/?browse=1&page=3"
 
 
 @pytest.mark.parametrize(
