@@ -116,6 +116,7 @@ def test_an_upload_is_shown_and_can_be_canceled(opened: Callable[..., Any], serv
     choose(page, png())
     until(page, "document.querySelector('.chip.sending img')?.naturalWidth === 24")
     assert page.get_by_role("progressbar", name="Sending the picture").is_visible()
+    until(page, "document.getElementById('searching').textContent === 'Sending the picture …'")
     page.fill("#q", "red shape")
     page.wait_for_timeout(400)
     assert page.url.endswith("/?q=red"), "the words wait for the picture"
@@ -371,7 +372,7 @@ def test_a_browser_that_keeps_nothing_has_no_history(opened: Callable[..., Any])
 
 SMALL_TARGETS = """
 () => [...document.querySelectorAll("a, button, summary, select, label:has(input)")]
-  .filter((each) => !each.closest("p:not(.try, .tags), td, th, .hidden, .skip, .upload, .stacked"))
+  .filter((each) => !each.closest("p:not(.try, .tags), h3, td, th, .hidden, .skip, .upload, .stacked"))
   .map((each) => [each, each.getBoundingClientRect()])
   .filter(([, box]) => box.width > 1 && Math.min(box.width, box.height) < 43.5)
   .map(([each, box]) => `${each.outerHTML.slice(0, 80)} ${box.width} x ${box.height}`)

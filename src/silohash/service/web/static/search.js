@@ -75,12 +75,12 @@ function record(address, keep) {
 }
 
 /** Mark the results as outdated while a search runs: to screen readers at once, then by their look, then in words. */
-function startWaiting() {
+function startWaiting(text) {
   document.getElementById("results").setAttribute("aria-busy", "true");
   if (waits.length) return; // the search that this one replaces was already waited for
   waits = [
     setTimeout(() => document.getElementById("results").classList.add("waiting"), FADE_MS),
-    setTimeout(() => (document.getElementById("searching").textContent = "Searching …"), SAY_MS),
+    setTimeout(() => (document.getElementById("searching").textContent = text), SAY_MS),
   ];
 }
 
@@ -113,7 +113,7 @@ async function go(address, { history: keep = "push", body, remain = false, end, 
   running?.abort();
   if (!end) upload?.abort();
   const mine = (running = end ?? new AbortController());
-  startWaiting();
+  startWaiting(progress ? "Sending the picture …" : "Searching …");
   try {
     const { signal } = mine;
     const answer = await (body ? send(address, body, { signal, progress }) : fetch(address, { signal }));
@@ -173,8 +173,8 @@ async function sendPicture(file, { drawing = false } = {}) {
     if (drawing) body.append("drawing", "1");
     const sent = drawing ? file : await prepared(file, Number(document.getElementById("file").dataset.most));
     body.append("picture_file", sent, file.name || "picture.png");
-    const progress = shown?.progress ?? (() => {});
-    if (!end.signal.aborted) await go("/picture", { body, remain: true, history: drawing ? "drawing" : "push", end, progress });
+    const how = { body, remain: true, history: drawing ? "drawing" : "push", end, progress: shown?.progress };
+    if (!end.signal.aborted) await go("/picture", how);
   } catch (error) {
     complain(error.message, true);
   }

@@ -41,14 +41,14 @@ export async function prepared(file, mostBytes) {
 /**
  * Send a form, and return the answer with the parts of a `Response` that this page uses.
  *
- * @param {(share: number) => void} progress called with the share that is sent, from 0 to 1
+ * @param {(share: number) => void} [progress] called with the share that is sent, from 0 to 1
  */
 export function send(address, body, { signal, progress }) {
   const request = new XMLHttpRequest(); // because fetch does not tell how much is sent
   return new Promise((done, fail) => {
     signal.throwIfAborted();
     signal.addEventListener("abort", () => request.abort());
-    request.upload.addEventListener("progress", ({ loaded, total }) => progress(loaded / total));
+    request.upload.addEventListener("progress", ({ loaded, total }) => progress?.(loaded / total));
     request.addEventListener("load", () => {
       const redirected = request.responseURL !== new URL(address, location.href).href;
       done({ redirected, url: request.responseURL, text: () => request.responseText });
