@@ -306,15 +306,6 @@ def _check_number(name: str, value: object, *, least: int = 0, below: float = ma
         raise OutOfRange(f"{name} is {value!r}. Set it to {what or f'a whole number of at least {least}'}.")
 
 
-def _check_about(about: Mapping[str, object]) -> None:
-    for name, value in about.items():
-        begins = ("https://", "http://") if name == "url" else ("",)
-        if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
-            raise WrongForm(
-                f"{name} is {value!r}. Set url to an address with https:// or http://, and others to texts."
-            )
-
-
 def _checked_path(name: str, value: object) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
