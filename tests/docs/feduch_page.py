@@ -89,8 +89,7 @@ def tables() -> list[str]:
     return [
         *(table(evaluation, items) for evaluation, items in CASES),
         *(table(evaluation, items, differences=True) for evaluation, items in CASES),
-        table_of_one_length("fashion"),
-        table_of_one_length("fashion", differences=True),
+        *(table_of_one_length(name, differences=signed) for name in ("coco18", "fashion") for signed in (False, True)),
     ]
 
 
