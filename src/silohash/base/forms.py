@@ -16,15 +16,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import from_json, to_json
 from safetensors import SafetensorError
 
 from silohash.base.errors import DamagedFile, MissingFile, OtherVersion, UnreadableFile, UserError, WrongKindOfPath
 from silohash.base.visible import visible
 
 T = TypeVar("T")
+_DOCUMENT: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(cache_strings="keys", ser_json_inf_nan="constants"))
 
 AGAIN = "Remove it and run the command again."
 INTERRUPTED = "Was the run interrupted before it was written?"
@@ -114,7 +114,7 @@ def any_json(content: bytes) -> Any:  # noqa: ANN401  a document of any form
         ValueError: If it is not JSON.
     """
     try:
-        return from_json(content, cache_strings="keys")
+        return _DOCUMENT.validate_json(content)
     except ValueError:  # the fast parser does not take halves of surrogate pairs
         return json.loads(content)
 
@@ -122,7 +122,7 @@ def any_json(content: bytes) -> Any:  # noqa: ANN401  a document of any form
 def json_line(value: object) -> bytes:
     """Return a value of JSON's types as a document on one line."""
     try:
-        return to_json(value)
+        return _DOCUMENT.dump_json(value)
     except ValueError:  # as in `any_json`
         return json.dumps(value).encode()
 

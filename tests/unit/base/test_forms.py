@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from silohash.base.errors import DamagedFile, UserError, WrongKindOfPath
-from silohash.base.forms import LONGEST_DETAIL, damaged, detail, fault, of_json, of_value, reading
+from silohash.base.forms import LONGEST_DETAIL, any_json, damaged, detail, fault, json_line, of_json, of_value, reading
 
 
 @dataclass(frozen=True)
@@ -119,3 +119,14 @@ def test_a_damaged_line_is_named() -> None:
     assert str(damaged("rounds.jsonl, line 3", "x", "Do.")) == (
         "rounds.jsonl, line 3 is damaged or has another format (x). Do."
     )
+
+
+def test_a_document_of_any_form_is_read_and_written_on_one_line() -> None:
+    value = {"a": [1, 2.5, None, True, 123456789012345678901234567890], "é\n": {"b": "\x00"}}
+    assert json_line(value).count(b"\n") == 0
+    assert any_json(json_line(value)) == json.loads(json_line(value)) == value
+    halves = {"name": "\ud83d"}
+    assert any_json(json_line(halves)) == halves, "half of a surrogate pair, as in names of files that are not UTF-8"
+    assert json_line(float("nan")) == b"NaN"
+    with pytest.raises(ValueError, match=r"JSON|Expecting"):
+        any_json(b"{")

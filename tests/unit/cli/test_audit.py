@@ -19,7 +19,7 @@ def test_a_log_is_verified(tmp_path: Path) -> None:
     digest = verify_log(log.path).digest
     assert f"3 lines, all unchanged. Digest of the last line: {digest}" in silohash("audit-log", "verify", log.path).out
     assert silohash("audit-log", "verify", log.path, "--json").document() == {"schema": 1, "lines": 3, "digest": digest}
-    log.path.write_text(log.path.read_text().replace('"k": 1', '"k": 7'))
+    log.path.write_text(log.path.read_text().replace('"k":1', '"k":7'))
     failed = silohash("audit-log", "verify", log.path)
     assert failed.code == 2
     assert "line 3 does not follow the line before it" in failed.err
