@@ -90,12 +90,9 @@ def counts_in(
 ) -> dict[str, dict[str, int]]:
     """Return how many items pass with each value of some columns, of the most frequent values. `SILO` counts all items."""
     found = {name: Counter[str]() for name in columns}
-    counted = np.empty(0, np.uint64)
+    [first, *_] = indexes.values()
     for modality, loaded in indexes.items():
-        digests, mask = loaded.digests(loaded.index.keys), passing[modality]
-        if len(indexes) > 1:
-            mask = mask & ~np.isin(digests, counted)
-            counted = digests[mask]
+        mask = passing[modality] if loaded is first else passing[modality] & ~loaded.also_in(first)
         for name, counts in found.items():
             counts.update({silo: int(mask.sum())} if name == SILO else loaded.column(name).counts(mask))
     short = {

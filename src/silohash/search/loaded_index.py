@@ -162,6 +162,7 @@ class LoadedIndex:
         self._label_keys: dict[str, Keys] | None = None
         self._words: dict[tuple[str, frozenset[str]], ItemSet] = {}
         self._approved: tuple[Collection[str], Keys] | None = None
+        self._shared: tuple[LoadedIndex, Mask] | None = None
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
         self._columns: dict[str, Column] = {}
@@ -298,6 +299,12 @@ class LoadedIndex:
         for rows in excluded:
             found[rows] = False
         return found
+
+    def also_in(self, other: LoadedIndex) -> Mask:
+        """Return which items are in the index of another modality too, in the order of their keys. It is found once."""
+        if self._shared is None or self._shared[0] is not other:
+            self._shared = other, np.isin(self._digests, other._digests)
+        return self._shared[1]
 
     def allowed(self, passing: Mask) -> Keys:
         """Return the keys of the items that pass, in ascending order."""

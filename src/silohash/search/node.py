@@ -22,8 +22,8 @@ from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search import browse, nearest
 from silohash.search.composed import compared_text, parsed_text
-from silohash.search.filters import Mask, columns_in, labeled
-from silohash.search.hits import Hits, Query, SearchOptions, changed, silent
+from silohash.search.filters import Condition, Mask, columns_in, labeled
+from silohash.search.hits import Hits, Query, changed, silent
 from silohash.search.ledger import Ledger
 from silohash.search.loaded_index import Indexes, LoadedIndex
 from silohash.search.policy import (
@@ -93,6 +93,7 @@ class SiloNode:
         self._secret = token_hex(16)
         self._stores = tuple(stores.values())
         self._loaded: dict[Modality, LoadedIndex] = {}
+        self._counted: tuple[tuple[object, ...], dict[str, dict[str, int]]] | None = None
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
@@ -360,7 +361,7 @@ class SiloNode:
         query = self._without_ignored(query)
         k, most = min(query.reach, self.policy.max_results), self.policy.max_results
         text = compared_text(query.own_text, query.text, accepted=self.policy.accept_query_words) or ""
-        passing = self._passing(indexes, query, text) if query.conditions or parsed_text(text)[1] else None
+        passing = self._passing(indexes, query.conditions, text) if query.conditions or parsed_text(text)[1] else None
         # A limited answer is filtered when it is found, because filters would bring other items within reach.
         before, after = (None, passing) if self._limited else (passing, None)
         asks_for_scores = len(indexes) == 1 and after is None and query.asks_for_scores
@@ -381,15 +382,15 @@ class SiloNode:
 
     def _newest(self, indexes: Indexes, request: Browse, reasons: Sequence[str]) -> Hits:
         """Return the items that pass the filters, newest first."""
-        k, passing = min(request.reach, self.policy.max_results), self._passing(indexes, request)
+        k, passing = min(request.reach, self.policy.max_results), self._passing(indexes, request.conditions)
         items = browse.newest_items(indexes, passing, request, k)
         reasons = [*reasons, *self.policy.reached(request.reach, None, len(items))]
-        return self._hits(indexes, items, request, reasons, k, passing=passing)
+        return self._hits(indexes, items, request, reasons, k, passing=passing if request.conditions else None)
 
-    def _passing(self, indexes: Indexes, query: SearchOptions, text: str = "") -> dict[Modality, Mask]:
+    def _passing(self, indexes: Indexes, conditions: Sequence[Condition] = (), text: str = "") -> dict[Modality, Mask]:
         """Return which items pass the filters and the excluded words of a text. Those that are not approved do not."""
         ids, excluded = self.approved_ids(), partial(nearest.rows_excluded, text=text, fields=self._released)
-        return {name: loaded.passing(query.conditions, ids, excluded(loaded)) for name, loaded in indexes.items()}
+        return {name: loaded.passing(conditions, ids, excluded(loaded)) for name, loaded in indexes.items()}
 
     def _hits(
         self,
@@ -414,7 +415,7 @@ class SiloNode:
         if query.facets:
             counted, refusals = self.policy.countable(query.facets)
             reasons += refusals
-            facets = browse.counts_in(indexes, passing or self._passing(indexes, query), counted, self.name)
+            facets = self._counts(indexes, passing, tuple(counted))
         shown = items.shown(k)
         if query.previews:
             self._add_previews(nearest.taken(ids, shown), nearest.taken(payloads, shown))
@@ -429,6 +430,17 @@ class SiloNode:
             edition=self._edition(indexes), alterations=self._alterations, tiers=items.tiers, matched=items.matched,
             facets=facets, applied=len(query.where),
         )  # fmt: skip
+
+    def _counts(
+        self, indexes: Indexes, passing: nearest.PassingIn, columns: tuple[str, ...]
+    ) -> dict[str, dict[str, int]]:
+        """Return how many items that pass have each value. Those of all items are counted once, until items change."""
+        if passing is not None:
+            return browse.counts_in(indexes, passing, columns, self.name)
+        which, known = (*indexes.values(), self.approved_ids(), columns), self._counted
+        if known is None or known[0] != which:
+            known = self._counted = which, browse.counts_in(indexes, self._passing(indexes), columns, self.name)
+        return known[1]
 
     def _without_ignored(self, query: Query) -> Query:
         """Return a query without magnitudes that must not order items."""

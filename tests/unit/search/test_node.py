@@ -17,6 +17,7 @@ from silohash.index.codes import from_bytes, pack, to_bytes
 from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
+from silohash.search import browse
 from silohash.search.ledger import Ledger, noised
 from silohash.search.node import SiloNode
 from silohash.search.order import tie_order
@@ -662,6 +663,19 @@ def test_a_list_counts_for_the_limits_of_the_asker(tmp_path):
     assert hits.ids == ("item5", "item4")
     assert "2 per query" in hits.limited_silos["north"]
     assert kind_of(node.answer(Browse(asker="ann")).missing_silos["north"]) == "limited"
+
+
+@pytest.mark.parametrize("ask", [partial(query_of, ZERO, BITS), Browse])
+def test_values_of_all_items_are_counted_once(tmp_path, ask, monkeypatch):
+    node, counts_in, counted = node_with_columns(tmp_path), browse.counts_in, []
+    monkeypatch.setattr(browse, "counts_in", lambda *given: counted.append(given[2]) or counts_in(*given))
+    first = node.answer(ask(facets=("museum",))).facets
+    assert node.answer(ask(facets=("museum",))).facets == first == {"museum": {"Louvre": 6}}
+    assert counted == [("museum",)]
+    assert node.answer(ask(facets=("museum",), where=["year>=1904"])).facets == {"museum": {"Louvre": 2}}
+    node.loaded("image").store.remove(["item0"])
+    assert node.answer(ask(facets=("museum",))).facets == {"museum": {"Louvre": 5}}
+    assert len(counted) == 3
 
 
 def test_columns_follow_changes_of_the_store(tmp_path):

@@ -48,6 +48,7 @@ MOST_BYTES = 64_000_000
 """Most bytes of encoded pictures that are remembered."""
 
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
+NOT_SENT = "No picture was sent. Choose a picture file, and press “Search with it”."
 KEPT_PIXELS = 160
 DAY = "private, max-age=86400"
 
@@ -100,6 +101,8 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     hits = like = None
     try:
         form = replace(SearchForm.read(request.query_params), at=None)
+        if request.query_params.get("picture_file"):
+            raise UploadRefused(NOT_SENT)
         if form.asks:
             hits = await _hits(service, who, form)
             like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
@@ -128,12 +131,11 @@ async def send_picture(request: Request, service: Shared) -> Response:
     async with request.form(max_files=1, max_fields=2000) as fields:
         form = SearchForm.read(fields)
         drawing = fields.get("drawing") == "1"
-        upload = fields.get("picture_file")
-        file = None if isinstance(upload, str) else upload
+        file = None if isinstance(upload := fields.get("picture_file"), str) else upload
         content = b"" if file is None else await file.read()
     is_chosen = file is not None and bool(file.filename or content)  # else browsers send an empty file without a name
     if not is_chosen:
-        raise UploadRefused("No picture was sent. Choose a picture file first.")
+        raise UploadRefused(NOT_SENT)
     await service.read_picture(content, drawing=drawing)  # a refusal comes before the address of results exists
     name = service.recent.keep(content, drawing=drawing)
     return RedirectResponse(form.address(picture=name), 303)
@@ -196,13 +198,14 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
-    """Return the hits that a form asks for, with the counts of values."""
+async def _hits(service: Service, who: str, form: SearchForm, *, counts: bool = True) -> Hits:
+    """Return the hits that a form asks for, usually with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
     newest_by = None if form.searches else date
-    options = replace(form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES, newest_by=newest_by)
+    facets = counted if counts else ()
+    options = replace(form.options(), asker=who, facets=facets, facet_values=MOST_FACET_VALUES, newest_by=newest_by)
     await check_columns(options, service)
     if form.like:
         by = next((modality for modality in MODALITIES if modality == form.by), None)
@@ -214,7 +217,7 @@ async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> d
     """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
     if form.at is None or not form.asks:
         return {}
-    hits = await _hits(service, who, form)
+    hits = await _hits(service, who, form, counts=False)
     near = dict(enumerate(cards.hit_cards(hits, await service.status()), max(form.at - 1, 1)))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}

@@ -288,9 +288,16 @@ def test_refused_pictures(backend: MadeUpBackend, content: bytes, status: int) -
     assert client_of(backend).post("/picture", content=b"x").status_code == 422
 
 
+def test_words_with_the_name_of_a_picture_only_are_refused(backend: MadeUpBackend) -> None:
+    answer = client_of(backend).get("/", params={"q": "boats", "picture_file": "harbor.png"})
+    assert answer.status_code == 422
+    assert pages.NOT_SENT in answer.text
+    assert not backend.requests
+
+
 def test_an_empty_file_is_told_from_no_file(backend: MadeUpBackend) -> None:
     client = client_of(backend)
-    for name, says in (("a.png", "The picture file is empty."), ("", "Choose a picture file first.")):
+    for name, says in (("a.png", "The picture file is empty."), ("", pages.NOT_SENT)):
         head = f'--x\r\ncontent-disposition: form-data; name="picture_file"; filename="{name}"\r\n'
         body = f"{head}content-type: application/octet-stream\r\n\r\n\r\n--x--\r\n"  # as browsers send it
         kind = {"content-type": "multipart/form-data; boundary=x"}
@@ -351,6 +358,8 @@ def test_an_item_of_results_tells_why_it_was_found_and_leads_to_those_beside_it(
     text = client.get(address).text
     sent = backend.requests[-1]
     assert (sent.value, sent.offset, [*map(str, sent.where)]) == ("red", PAGE_HITS - 1, ["labels=red"])
+    assert backend.requests[0].facets
+    assert not sent.facets
     assert "<dt>Result</dt><dd>25 · 12 bits</dd>" in text
     assert "<dt>Found by its</dt><dd>picture</dd>" in text
     assert Outline(text).all("a", href="/?q=red&label=red&page=2")
