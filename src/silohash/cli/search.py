@@ -250,12 +250,8 @@ def search(
         print_hits(hits, show=show)
         if about := _about_filters(hits, label, where, radius):
             print_status(about)
-    _check_answered(hits, print_reasons=as_json)
-
-
-def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
     if hits.missing_silos and not hits.answered:
-        if print_reasons:
+        if as_json:
             print_notes(hits)
         raise typer.Exit(UNANSWERED)
 

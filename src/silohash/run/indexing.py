@@ -299,10 +299,7 @@ def display_text(archive: Archive, row: int) -> str:
 
 def _preview(images: Pictures, row: int) -> bytes | None:
     """Return an item's preview, or None if it does not have a picture or its picture cannot be read."""
-    try:
-        return make_preview(images.picture(row))
-    except (UserError, OSError, ValueError):
-        return None
+    return attempted(lambda: make_preview(images.picture(row)), UserError, OSError, ValueError, otherwise=None)
 
 
 def check_added(run: Run, archive: Archive, name: str) -> None:

@@ -30,8 +30,6 @@ Key: TypeAlias = tuple[str, ...]
 Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 """The fields of a table's rows, and those of its columns."""
 
-Rank: TypeAlias = Literal["best", "second", ""]
-
 GROUPS: tuple[tuple[Evaluation, ...], ...] = (
     ("GG", "PG"), ("GL", "PL"), ("GF", "PF"), ("GA", "PA"), ("XS",),
 )  # fmt: skip
@@ -72,7 +70,7 @@ class Cell:
     interval: Literal["seeds", "queries", ""] = ""
     per_query: tuple[npt.NDArray[np.float64], ...] = ()
     queries: tuple[str, ...] = ()
-    rank: Rank = ""
+    rank: Literal["best", "second", ""] = ""
     p_value: float | None = None
     tested_on: int = 0
     footnote: str = ""
@@ -160,13 +158,10 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
         fixed = dict(zip(other, combined, strict=True))
         table = make_table(config, layout, values, fixed, partial(figure_cell, study))
         name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
-        found.append(replace(table, title=_title(config.title or "Study", fixed, varied), name=name))
+        titled = [*(field for field in varied if field != "measure"), *fixed.keys() & {"measure"}]
+        title = ", ".join([config.title or "Study", *(fixed[field] for field in titled)])
+        found.append(replace(table, title=title, name=name))
     return [one for one in found if "measure" not in varied or any(cell.values for cell in one.cells.values())]
-
-
-def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
-    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
-    return ", ".join([study, *(fixed[name] for name in shown)])
 
 
 def make_table(
