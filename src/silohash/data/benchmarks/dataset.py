@@ -31,6 +31,7 @@ from silohash.data.regions import Regions
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 PROTOCOLS = Path(__file__).with_name("protocols.toml")
+DATASETS = read_toml(PROTOCOLS.with_name("datasets.toml"), remedy=REINSTALL, missing=REINSTALL)
 AUTO = "auto"
 OPTIONS = ("root", "layout", "protocol", "seed", "sample", "text_features")
 """Options of every data set; each layout's reader has more."""
@@ -250,6 +251,11 @@ class Dataset:
             has_text=(contents if texts is None else replace(contents, text=texts)).has("text")[split.rows],
             query_in_database=split.query_in_database,
         ).with_digest()  # fmt: skip
+
+
+def described(key: str, *layouts: Layout) -> Dataset:
+    """Return the data set whose facts ``datasets.toml`` states."""
+    return Dataset(key=key, layouts=layouts, **DATASETS[key])
 
 
 def benchmark(name: str) -> Dataset | None:
