@@ -250,8 +250,12 @@ def search(
         print_hits(hits, show=show)
         if about := _about_filters(hits, label, where, radius):
             print_status(about)
+    _check_answered(hits, print_reasons=as_json)
+
+
+def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
     if hits.missing_silos and not hits.answered:
-        if as_json:
+        if print_reasons:
             print_notes(hits)
         raise typer.Exit(UNANSWERED)
 

@@ -158,10 +158,13 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
         fixed = dict(zip(other, combined, strict=True))
         table = make_table(config, layout, values, fixed, partial(figure_cell, study))
         name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
-        titled = [*(field for field in varied if field != "measure"), *fixed.keys() & {"measure"}]
-        title = ", ".join([config.title or "Study", *(fixed[field] for field in titled)])
-        found.append(replace(table, title=title, name=name))
+        found.append(replace(table, title=_title(config.title or "Study", fixed, varied), name=name))
     return [one for one in found if "measure" not in varied or any(cell.values for cell in one.cells.values())]
+
+
+def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
+    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
+    return ", ".join([study, *(fixed[name] for name in shown)])
 
 
 def make_table(

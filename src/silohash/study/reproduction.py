@@ -259,6 +259,11 @@ def _few(axis: Axis, figures: Sequence[Figure]) -> Sequence[Choice]:
     return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
 
 
+def _drawn(figures: Sequence[Figure], names: Mapping[str, Sequence[str]]) -> Sequence[Figure]:
+    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
+    return tuple(one.restricted(names) for one in possible)
+
+
 def _changed(
     config: StudyConfig, axes: Sequence[Axis], change: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> StudyConfig:
@@ -270,14 +275,13 @@ def _changed(
 
     names = {axis.name: [choice.name for choice in axis.choices] for axis in axes}
     rules = [r for r in config.where if all(c in names.get(axis, (c,)) for axis, c in r.choices.items())]
-    possible = [one for one in config.figures if all(len(names.get(axis, ())) > 1 for axis in one.drawn_over)]
     against = {axis: tuple(c for c in some if c in names.get(axis, ())) for axis, some in config.table.against.items()}
     update = {
         "axes": tuple(one.model_copy(update={"choices": tuple(map(changed, one.choices))}) for one in axes),
         "base": changed(config.base),
         "where": tuple(map(changed, rules)),
         "set": change(config.set),
-        "figures": tuple(one.restricted(names) for one in possible),
+        "figures": _drawn(config.figures, names),
         "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
     return config.model_copy(update=update)

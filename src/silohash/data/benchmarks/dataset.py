@@ -314,7 +314,6 @@ class Inspection:
     contents: Contents
     overlaps: Mapping[str, int]
     mismatches: Mapping[str, str | None]
-    protocol: str
     archive: Archive
 
 
@@ -337,7 +336,6 @@ def inspect(dataset: Dataset, *, root: str = "", layout: str = AUTO, protocol: s
         contents=contents,
         overlaps=_overlaps(contents),
         mismatches=mismatches,
-        protocol=choice.name,
         archive=dataset.archive(contents, choice),
     )
 
