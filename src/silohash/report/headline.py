@@ -101,7 +101,9 @@ def headline(rows: Sequence[ResultRow], unseen: Sequence[ResultRow] = ()) -> Hea
     return Headline(
         sentence=_with_verdicts(_sentence(standings), standings),
         explanation=explanation(measure, standings),
-        notes=tuple(filter(None, (*_weak(standings), *_certainty(standings), _other_model(usable, standings), without))),
+        notes=tuple(
+            filter(None, (*_weak(standings), *_certainty(standings), _other_model(usable, standings), without))
+        ),
         groups=tuple(
             BarGroup(title=TASK_WORDS[task], bars=tuple(_bars(usable, standings, task))) for task in standings[0].rows
         ),
