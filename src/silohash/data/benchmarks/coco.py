@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,8 +34,6 @@ PARTS = {"train": "train", "val": "validation"}
 """A part's name in the files -> the split that it stands for."""
 
 KARPATHY_PARTS = ("train", "restval", "val", "test")
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 FIELDS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
@@ -249,7 +248,7 @@ def elements(path: Path, key: str) -> Iterator[Any]:
     try:
         with path.open("rb") as stream:
             # ijson does not skip a byte order mark.
-            start = len(BYTE_ORDER_MARK) if stream.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
+            start = len(BOM_UTF8) if stream.read(len(BOM_UTF8)) == BOM_UTF8 else 0
             stream.seek(start)
             # For any other value, ijson.items would yield nothing instead of an error.
             if next(iter(ijson.basic_parse(stream)))[0] != "start_map":
