@@ -86,7 +86,7 @@ def test_card_and_traits() -> None:
         "personalized": True,
         "codes_comparable": False,
         "averages": False,
-        "adds": {"update": {}},
+        "keeps_model": True, "adds": {"update": {}},
     }
 
 
