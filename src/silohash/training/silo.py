@@ -181,9 +181,7 @@ def _run_epochs(
     """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
     settings = config.train
     model = phase.model.train()
-    steps = context.local.steps(model)
-    if federated.traits.separate_steps:
-        steps = with_separate_terms(steps)
+    steps = steps_of(context, federated, model)
     rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
     new_optimizers = partial(_optimizers, model, steps, pool, settings, rate)
     optimizers = new_optimizers()
@@ -229,6 +227,12 @@ def _terms(
     """Return the terms of a step on a batch, which the local method sees with rows of its ``own``."""
     terms = context.local.terms(step, outputs, own, context.state) if step.own_terms else {}
     return {**terms, **federated.terms(context, batch, outputs)} if step.regularize else terms
+
+
+def steps_of(context: SiloContext, federated: FederatedMethod, model: nn.Module) -> Sequence[Step]:
+    """Return the optimizer steps of a batch: those of the local method, and those that the federated method adds."""
+    steps = context.local.steps(model)
+    return with_separate_terms(steps) if federated.traits.separate_steps else steps
 
 
 def with_separate_terms(steps: Sequence[Step]) -> list[Step]:
