@@ -113,7 +113,6 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
     files = [(f"{part}{year}", name) for part, name in zip(instances.parts, instances.names, strict=True)]
     image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
     labels, other_boxes = instances.labels(instances.ids)
-    text, text_notes = reading.text_column(items.texts)
     part = np.array(instances.parts, np.str_)[items.rows]
     counts = {
         "pictures without any category": int((~labels.any(axis=1)).sum()),
@@ -121,14 +120,14 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
         "captions of pictures that are not listed": unlisted,
     }
     return Contents(
-        ids=np.array(items.ids, np.str_), image=image, text=text if captions_of else None, labels=labels[items.rows],
+        ids=items.ids, image=image, text=items.text if captions_of else None, labels=labels[items.rows],
         label_names=instances.label_names(),
         stated={PARTS[name]: np.flatnonzero(part == name) for name in PARTS if (part == name).any()},
         notes={
             "captions": captions if captions_of else "none: there is no file of captions",
             **picture_notes,
             **reading.count_notes(counts),
-            **text_notes,
+            **items.notes,
         },
         columns={"picture": pictures[items.rows], "part": part},
     )  # fmt: skip
@@ -155,17 +154,16 @@ def read_karpathy(
     image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
     part = np.array(parts, np.str_)[items.rows]
     table, names = _read_categories(root, pictures) if labels else (None, ())
-    text, text_notes = reading.text_column(items.texts)
     trained = ("train", "restval") if restval else ("train",)
     return Contents(
-        ids=np.array(items.ids, np.str_), image=image, text=text, labels=None if table is None else table[items.rows],
+        ids=items.ids, image=image, text=items.text, labels=None if table is None else table[items.rows],
         label_names=names,
         stated={
             "train": np.flatnonzero(np.isin(part, trained)),
             "validation": np.flatnonzero(part == "val"),
             "query": np.flatnonzero(part == "test"),
         },
-        notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **text_notes},
+        notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **items.notes},
         columns={"picture": np.array(ids, np.str_)[items.rows], "part": part},
     )  # fmt: skip
 
