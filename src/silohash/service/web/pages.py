@@ -101,9 +101,8 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     hits = like = None
     try:
         form = replace(SearchForm.read(request.query_params), at=None)
-        if request.query_params.get("picture_file"):
-            raise UploadRefused(NOT_SENT)
         if form.asks:
+            _check_picture(request.query_params)
             hits = await _hits(service, who, form)
             like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
     except UserError as error:
@@ -196,6 +195,12 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
         downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
         advice=COLLAPSED, badges=known,
     )  # fmt: skip
+
+
+def _check_picture(parameters: QueryParams) -> None:
+    """Refuse the name of a picture without the picture, which a browser without JavaScript sends beside words."""
+    if parameters.get("picture_file"):
+        raise UploadRefused(NOT_SENT)
 
 
 async def _hits(service: Service, who: str, form: SearchForm, *, counts: bool = True) -> Hits:

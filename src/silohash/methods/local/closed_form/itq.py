@@ -15,6 +15,7 @@ The directions need second moments of the vectors only, and each step of the rot
 totals over silos therefore give the codes of the pooled items.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -58,7 +59,7 @@ class ITQParams(MethodParams):
     power: float = Field(default=2.0, ge=0)
     """Exponent of the correlations by which the canonical directions are multiplied, at least 0. At 0 all count the same."""
     iterations: int = Field(default=18, ge=0)
-    """Number of steps of the rotation, at least 0. At 0 the rotation is random. From sums over silos, each is a round."""
+    """Number of steps of the rotation, at least 0. At 0 the rotation is random. Each step is one round of `fedsums`."""
 
 
 class ITQ(base.FromSums[ITQParams]):
@@ -107,21 +108,30 @@ class ITQ(base.FromSums[ITQParams]):
         if both is not None:
             parts = {"image": both[:width, :width], "text": both[width:, width:]}
             moments = {modality: own + parts[modality] for modality, own in moments.items()}
-        varied = [modality for modality, own in moments.items() if own.any()]
-        if both is not None and len(varied) > 1 and self.params.directions == "canonical":
+        if both is not None and self.params.directions == "canonical" and all(own.any() for own in moments.values()):
             return canonical_maps(
                 both, width, components=components, penalty=self.params.penalty, power=self.params.power
             )
-        if len({len(moments[modality]) for modality in varied}) > 1:
-            raise UnsuitableFeatures(
-                f"The vectors of images have {width} dimensions and those of texts {len(moments['text'])}, so they have no "
-                'common principal directions. Use local.directions = "canonical".'
-            )
-        found = {modality: np.zeros((len(own), components)) for modality, own in moments.items()}
-        if varied:
-            main = np.linalg.eigh(sum(moments[modality] for modality in varied))[1][:, ::-1][:, :components]
-            found |= dict.fromkeys(varied, main)
-        return found
+        return principal_directions(moments, components)
+
+
+def principal_directions(moments: Mapping[Modality, base.Matrix], components: int) -> dict[Modality, base.Matrix]:
+    """Return the directions in which the vectors of all modalities vary most, ``(D, R)``; zero for equal vectors.
+
+    Raises:
+        UnsuitableFeatures: If the second moments ``(D, D)`` of images and texts differ in shape.
+    """
+    varied = {modality: own for modality, own in moments.items() if own.any()}
+    if len({*map(len, varied.values())}) > 1:
+        raise UnsuitableFeatures(
+            f"Vectors of images have {len(varied['image'])} dimensions and those of texts {len(varied['text'])}, so they have "
+            'no common principal directions. Use local.directions = "canonical".'
+        )
+    main = np.linalg.eigh(sum(varied.values()))[1][:, ::-1][:, :components] if varied else None
+    return {
+        modality: main if modality in varied and main is not None else np.zeros((len(own), components))
+        for modality, own in moments.items()
+    }
 
 
 def first_rotation(params: ReadArrays, components: int) -> base.Matrix:
