@@ -133,11 +133,14 @@ def _train(resolved: ResolvedConfig, folder: Path) -> Run:
 
 def _compare(runs: dict[str, Run]) -> None:
     """Print the headline of the runs, what it rests on, and the table behind it."""
+    from silohash.measure.evaluation import UNSEEN
     from silohash.report.headline import headline
     from silohash.report.tables import read_results
 
     rows = {name: read_results(run.results_path) for name, run in runs.items()}
-    found = headline([row for of_run in rows.values() for row in of_run])
+    unseen = [row for run in runs.values() for row in read_results(run.unseen_results_path)]
+    different = [row for row in unseen if row.protocol.endswith(UNSEEN)]
+    found = headline([row for of_run in rows.values() for row in of_run], different)
     print_result(f"\n{found.sentence}")
     print_result(*(f"  {line}" for line in (found.explanation, *found.notes)))
     print_result("")

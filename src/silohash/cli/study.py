@@ -37,6 +37,7 @@ Hours = Annotated[
 ]
 OUT = "Folder of the study. Default: studies/NAME."
 OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their folders. Default: studies/NAME."
+TUNED = "tuning/best.toml of an earlier run of the study, in place of the searches of [tune]."
 PROCESSES = "Number of runs at the same time. They share the cores equally."
 
 
@@ -46,6 +47,7 @@ def study(
     set_: Set = None,
     only: Only = None,
     processes: Annotated[int | None, option("N", PROCESSES, min=1, max=64)] = None,
+    tuned: Annotated[Path | None, option("FILE", TUNED)] = None,
     smoke: Smoke = False,
     fresh: Fresh = False,
     tables_only: Annotated[
@@ -62,7 +64,7 @@ def study(
         from silohash.study.config import load_study
 
     overrides = [*(set_ or []), *(SMOKE if smoke else ())]
-    configs = [_adapted(load_study(file, overrides), smoke=smoke, processes=processes) for file in files]
+    configs = [_adapted(load_study(file, overrides), tuned, smoke=smoke, processes=processes) for file in files]
     until, outcomes = _until(hours), []
     for file, config, folder in zip(files, configs, _folders(files, out), strict=True):
         settings = {"smoke": smoke, "fresh": fresh, "tables_only": tables_only}
@@ -73,8 +75,9 @@ def study(
     _print_outcomes(outcomes, _folders(files, out), as_json=as_json)
 
 
-def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> StudyConfig:
-    """Return a study with a single trial per search if it is cut short, and with the given number of processes."""
+def _adapted(config: StudyConfig, tuned: Path | None, *, smoke: bool, processes: int | None) -> StudyConfig:
+    """Return a study with the given tuned values and number of processes, and one trial per search if it is cut short."""
+    config = config if tuned is None else config.tuned_by(tuned)
     if smoke and config.tune:
         config = config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 1})})
     return config if processes is None else config.model_copy(update={"processes": processes})

@@ -117,6 +117,7 @@ class Traits:
         not_private: Federated. Parameters with which differential privacy would not hold, each with the reason and the
             remedy as sentences.
         personalized: Federated. Whether each silo deploys its own model.
+        keeps_model: Federated. Whether a silo keeps its trained model for later rounds, under ``model``.
         encode_extras: Federated. Names of the extras that encoding needs.
         adds: Federated. Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter
             values for which this holds. With these values the method can be composed with others.
@@ -162,5 +163,6 @@ class Traits:
     private_units: tuple[Literal["record", "silo"], ...] = ()
     not_private: Mapping[str, str] = field(default_factory=dict)
     personalized: bool = False
+    keeps_model: bool = False
     encode_extras: tuple[str, ...] = ()
     adds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

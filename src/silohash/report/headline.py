@@ -82,8 +82,11 @@ class Standing:
         return sum(row.value for row in self.rows.values()) / len(self.rows)
 
 
-def headline(rows: Sequence[ResultRow]) -> Headline:
-    """Return the headline of one or several runs, from all figures that may be compared."""
+def headline(rows: Sequence[ResultRow], unseen: Sequence[ResultRow] = ()) -> Headline:
+    """Return the headline of one or several runs, from all figures that may be compared.
+
+    The figures over the items that no silo trained on (``unseen``) are stated in a note.
+    """
     finite = [row for row in rows if math.isfinite(row.value)]
     usable = [row for row in finite if not is_rank(row.measure) and not by_scores(row.measure)]
     runs = list(dict.fromkeys(row.run for row in usable))
@@ -93,11 +96,14 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
     if not standings:
         sentence = f"These {len(runs)} runs differ in data, protocol or measures, so they cannot be compared."
         return Headline(sentence=sentence)
-    measure = _measure(standings)
+    measure, of_unseen = _measure(standings), headline(unseen) if unseen else Headline(sentence="")
+    without = f"Without the items that silos trained on: {of_unseen.sentence}" if of_unseen.groups else ""
     return Headline(
         sentence=_with_verdicts(_sentence(standings), standings),
         explanation=explanation(measure, standings),
-        notes=tuple(filter(None, (*_weak(standings), *_certainty(standings), _other_model(usable, standings)))),
+        notes=tuple(
+            filter(None, (*_weak(standings), *_certainty(standings), _other_model(usable, standings), without))
+        ),
         groups=tuple(
             BarGroup(title=TASK_WORDS[task], bars=tuple(_bars(usable, standings, task))) for task in standings[0].rows
         ),

@@ -319,7 +319,9 @@ def _near(
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
         return near
-    limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
+    # No code is needed beyond the smallest of the radius and of all k-th distances.
+    cuts = [int(distances.max()) for _, distances in near.values() if len(distances) >= k]
+    limit_bits = min([*cuts, query.bits if radius_bits is None else radius_bits])
     if step_bits > 1:
         # Codes up to the largest distance that is rounded like the limit are equals of those at the limit.
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1
@@ -362,12 +364,6 @@ def _inside(keys: Keys, distances: Distances, limit_bits: int) -> tuple[Keys, Di
     """Return the keys and distances of the codes within a limit."""
     inside = distances <= limit_bits
     return (keys, distances) if inside.all() else (keys[inside], distances[inside])
-
-
-def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int | None) -> int:
-    """Return the distance beyond which no code is needed: the smallest of the radius and of all k-th distances."""
-    cuts = [int(distances.max()) for distances in found if len(distances) >= k]
-    return min([*cuts, query.bits if radius_bits is None else radius_bits])
 
 
 def _of_one_index(

@@ -33,7 +33,7 @@ from typing_extensions import TypedDict
 from silohash import __version__
 from silohash.base.attempts import attempted
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError, WrongForm
-from silohash.base.forms import detail, fault
+from silohash.base.forms import detail, fault, of_json
 from silohash.index.server import time_limit
 from silohash.search.bus import KINDS, WANTED, Arrived, Replies, answer_of, ignored
 from silohash.search.checks import Allowance, Distances, Observer, has_too_many_values
@@ -179,10 +179,7 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         value = cls(**{name: how.decode(document[how.name], document) for name, how in sent if how.name in document})
     except ValidationError as error:
         # A later version may have another form, so its number is looked for first.
-        versions = TypeAdapter(_AnyVersion)
-        version = attempted(
-            lambda: versions.validate_json(content, strict=True)["version"], ValidationError, otherwise=None
-        )
+        version = attempted(lambda: of_json(content, _AnyVersion)["version"], ValidationError, otherwise=None)
         if version not in (None, VERSION):
             raise UnreadableMessage(
                 f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "

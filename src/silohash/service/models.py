@@ -84,9 +84,8 @@ class SiloModels:
 
     def _note_models(self) -> None:
         """Let the summary of each node list the models of the others."""
-        digests = {id(node): node.model_digest for node in self.nodes}
         for node in self.nodes:
-            node.other_models = tuple(digest for name, digest in digests.items() if name != id(node))
+            node.other_models = tuple(other.model_digest for other in self.nodes if other is not node)
 
 
 def _has(node: SiloNode, digest: str) -> bool:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 import tomlkit
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from silohash.base.errors import InvalidFile, MissingFile, UserError, WrongKindOfFile, WrongKindOfPath
+from silohash.base.attempts import attempted
+from silohash.base.errors import InvalidFile, MissingFile, NoEffect, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml
 from silohash.base.forms import located
 from silohash.base.registry import suggestion
@@ -340,6 +341,17 @@ class StudyConfig(Section, populate_by_name=True):
         """Return the axis with a name."""
         return next(axis for axis in self.axes if axis.name == name)
 
+    def tuned_by(self, file: Path) -> Self:
+        """Return the study with the values of a ``best.toml`` of its own tuning, in place of the searches.
+
+        Raises:
+            NoEffect: If the study does not tune.
+        """
+        if self.tune is None:
+            raise NoEffect(f"The study does not tune, so the values of {file} have no effect. Leave them out.")
+        tuned = TunedBefore(file=file.absolute(), of=self.tune.of)
+        return self.model_copy(update={"tune": None, "tuned": tuned})
+
     def to_toml(self) -> str:
         """Return the study as TOML, with absolute paths."""
         value = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -383,10 +395,7 @@ def make_study(
 
 def is_number(text: str) -> bool:
     """Return whether a choice's name is a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    return math.isfinite(attempted(lambda: float(text), ValueError, otherwise=math.nan))
 
 
 def _duplicate(names: Sequence[str]) -> str:

@@ -109,7 +109,7 @@ class _Search:
             return None
         items = ItemCodes(tuple(words[name][rows] for name in searched), tuple(held[name][rows] for name in searched))
         codes = items if len(searched) > 1 else items.sides[0]
-        relevance = _relevance(self.parts, self.queries, (queries, rows), self.ignore)
+        relevance = relevance_of(self.parts, self.queries, (queries, rows), self.ignore)
         return hit_counts(counts_by_distance(asked_words[queries], codes, relevance, bits))
 
 
@@ -118,7 +118,7 @@ def _joined(parts: Sequence[Mapping[Modality, Packed]]) -> dict[Modality, Packed
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _relevance(
+def relevance_of(
     parts: Sequence[SiloData], queries: SiloData, rows: tuple[Rows, Rows], ignore: tuple[int, ...]
 ) -> Relevance | Pairs:
     """Return which of some items of the parts are right for some queries, by pictures if there are, or by labels."""

@@ -13,7 +13,7 @@ import torch
 from silohash.base import seeds
 from silohash.base.errors import UserError
 from silohash.base.types import PAIR_TASKS, SIDES, Rows, Side, Task, database_modalities, query_modality
-from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.relevance import Pairs
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.evaluate.validation import ValidationScore, validation_score_of
 from silohash.features.device import choose_device
@@ -29,7 +29,7 @@ from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
-from silohash.training.held_back import counted, silo_code_counts, silo_counts, words_of
+from silohash.training.held_back import counted, relevance_of, silo_code_counts, silo_counts, words_of
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import PrivateRound
 from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
@@ -153,11 +153,7 @@ def validation_score(
         item_rows = np.flatnonzero(counted(database, searched, ignore))
         if not len(query_rows) or not len(item_rows):
             continue
-        relevance = Relevance(
-            query_labels=queries.labels.cpu().numpy()[query_rows].astype(np.uint8),
-            database_labels=database.labels.cpu().numpy()[item_rows].astype(np.uint8),
-            ignore=ignore,
-        )
+        relevance = relevance_of([database], queries, (query_rows, item_rows), ignore)
         counts = histogram(query_codes[asked][query_rows], database_codes[searched][item_rows], relevance, bits)
         scores.append(float(average_precision(counts).expected.mean()))
         chances.append(float(counts.relevant_in_all.mean()) / counts.database)

@@ -79,8 +79,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.whole_run
 def test_demo_leads_with_the_sentence_of_its_report(finished) -> None:
     out, said = finished
-    rows = [each for name in demo.METHODS for each in read_results(Run(out / name).results_path)]
-    found = headline(rows)
+    runs = [Run(out / name) for name in demo.METHODS]
+    unseen = [each for run in runs for each in read_results(run.unseen_results_path)]
+    found = headline([each for run in runs for each in read_results(run.results_path)], unseen)
+    assert found.notes[-1].startswith("Without the items that silos trained on: ")
     # so short a training does not beat random codes, which the sentence says first
     assert found.sentence.startswith("Not better than random codes: training together, each silo alone, ")
     assert ". Training together finds relevant items with " in found.sentence

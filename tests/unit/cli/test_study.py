@@ -117,6 +117,22 @@ def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path
 
 
 @pytest.mark.whole_run
+def test_values_of_an_earlier_tuning_replace_the_searches(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+    value = tiny_study(tmp_path / "archive", tune={"trials": 5, "of": ["method"], "parameters": {"train.batch": {
+        "values": [4, 8]}}})  # fmt: skip
+    tuning, plain = tmp_path / "tuning.toml", tmp_path / "plain.toml"
+    tuning.write_text(study_of(value).to_toml(), encoding="utf-8")
+    plain.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
+    best = tmp_path / "best.toml"
+    silohash("study", tuning, "--out", tmp_path / "out", "--tuned", best)
+    config = calls[-1]["config"]
+    assert (config.tune, config.tuned.file, config.tuned.of) == (None, best, ("method",))
+    said = silohash("study", plain, "--out", tmp_path / "out", "--tuned", best)
+    assert said.code == 2
+    assert "The study does not tune" in said.err
+
+
+@pytest.mark.whole_run
 def test_time_limit(calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")

@@ -316,7 +316,12 @@ class FederatedMethod(WithParams[OwnParams]):
         return float(items > 0) if name and getattr(self.params, name) == "uniform" else items
 
     def update(self, context: SiloContext) -> Message:
-        """Silo: return the message to the server. Its parameters share the model's memory; copy them to change the model."""
+        """Silo: return the message to the server. Its parameters share the model's memory; copy them to change the model.
+
+        A silo keeps its trained model under ``model`` if the trait ``keeps_model`` says so.
+        """
+        if self.traits.keeps_model:
+            context.keep("model", context.model.state_dict())
         # in a composition another member may decide what is shared and the weights
         lead = context.lead or self
         shared = set(lead.shared_parameters(context.model))

@@ -162,6 +162,11 @@ def decides(method: base.FederatedMethod, hook: str) -> bool:
     return required is None or any(getattr(method.params, name) != value for name, value in required.items())
 
 
+def adds(method: base.FederatedMethod, hook: str) -> bool:
+    """Return whether a method does something in a hook, if only keeping its model in ``update``."""
+    return overrides(method, hook) or (hook == "update" and method.traits.keeps_model)
+
+
 def deciders(members: Members) -> dict[str, str]:
     """Return the label of the member that decides each hook.
 
@@ -320,7 +325,7 @@ class Compose(base.FederatedMethod[ComposeParams]):
         check_members(self.members)
         self.deciders = deciders(self.members)
         self.adding = {
-            hook: [n for n, method in self.members.items() if overrides(method, hook) and self.deciders.get(hook) != n]
+            hook: [n for n, method in self.members.items() if adds(method, hook) and self.deciders.get(hook) != n]
             for hook in ("begin_round", "update")
         }
         self.traits = combined_traits(self.members, self.deciders)

@@ -12,7 +12,6 @@ from typing import Literal
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local.base import MethodParams
-from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
 
@@ -44,7 +43,7 @@ class PersonalParams(MethodParams):
 class Personal(FederatedMethod[PersonalParams]):
     """Federated averaging in which each silo deploys its own model."""
 
-    traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
+    traits = Traits(personalized=True, codes_comparable=False, keeps_model=True)
 
     def chosen_traits(self) -> Traits:
         """State which layers silos share."""
@@ -61,11 +60,6 @@ class Personal(FederatedMethod[PersonalParams]):
     def _averaged(self, context: SiloContext) -> Arrays:
         """Return the averaged parameters with the silo's private ones, which are the initial ones in its first round."""
         return {**(context.kept("model") or context.initial), **context.payload.params}
-
-    def update(self, context: SiloContext) -> Message:
-        """Keep the trained model, and send what is not private."""
-        context.keep("model", context.model.state_dict())
-        return super().update(context)
 
     def personalize(self, context: SiloContext) -> None:
         """Install the model that the silo trained in its last round, or its private parameters with the averaged ones."""

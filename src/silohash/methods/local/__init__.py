@@ -43,6 +43,7 @@ LOCAL_METHODS = Registry(
         "joint_attention": "silohash.methods.local.matching.joint:JointAttention",
         # without gradient steps
         "scm": "silohash.methods.local.closed_form.scm:SCM",
+        "itq": "silohash.methods.local.closed_form.itq:ITQ",
         "cmfh": "silohash.methods.local.closed_form.cmfh:CMFH",
         "seph": "silohash.methods.local.closed_form.seph:SePH",
     },

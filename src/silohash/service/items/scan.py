@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from silohash.base.files import (
     write_text,
 )
 from silohash.base.sqlite_files import Signature, signature
-from silohash.data.formats.file_names import FoundName, find_names
+from silohash.data.formats.file_names import find_names
 from silohash.data.formats.folder import (
     LABELS,
     SPLIT_OF,
@@ -204,15 +204,6 @@ class _Rows(NamedTuple):
     allowed: tuple[str, ...] | None
 
 
-class _Found(NamedTuple):
-    """An item whose picture file was not looked at yet."""
-
-    id: str
-    picture: FoundName
-    text: str = ""
-    labels: tuple[str, ...] = ()
-
-
 class FolderScanner:
     """Read an items folder. The metadata file is read again only if it has changed."""
 
@@ -229,8 +220,8 @@ class FolderScanner:
         scan = Scan()
         now = time.time() if now is None else now
         metadata = [self.folder / name for name in FILES if (self.folder / name).is_file()]
-        for found in self._found_rows(scan, metadata[0], now) if metadata else self._found_pictures(scan):
-            self._add(scan, found, now)
+        for item, hint in self._found_rows(scan, metadata[0], now) if metadata else self._found_pictures(scan):
+            self._add(scan, item, hint, now)
         self.names = frozenset(scan.items) | scan.waiting
         before, self._known = self._known, {}
         for path in self.records.paths():
@@ -243,8 +234,11 @@ class FolderScanner:
         picture = f"{PUT}/{record.picture}" if record.picture else ""
         return FolderItem(record.id, picture, record.text, record.labels, stamp, put=True, deleted=record.deleted)
 
-    def _found_rows(self, scan: Scan, metadata: Path, now: float) -> Iterator[_Found]:
-        """Yield the rows of the metadata except queries, which are held out, as by ``silohash index``."""
+    def _found_rows(self, scan: Scan, metadata: Path, now: float) -> Iterator[tuple[FolderItem, str]]:
+        """Yield the rows of the metadata as items without stamps, each with a hint for the case that its picture is missing.
+
+        Queries are held out, as by ``silohash index``.
+        """
         self._read_rows(scan, metadata, now)
         if self._rows is None:
             return
@@ -260,7 +254,7 @@ class FolderScanner:
             if problem:
                 scan.problems[f"row {row.number}"] = problem
             else:
-                yield _Found(name, picture, values.get("text", ""), row.labels)
+                yield FolderItem(name, picture.name, values.get("text", ""), row.labels), picture.hint
 
     def _read_rows(self, scan: Scan, metadata: Path, now: float) -> None:
         """Read the metadata if it has changed, but not while it or the list of labels is being written."""
@@ -280,7 +274,7 @@ class FolderScanner:
             scan.problems[metadata.name] = str(error)
             scan.complete = False
 
-    def _found_pictures(self, scan: Scan) -> Iterator[_Found]:
+    def _found_pictures(self, scan: Scan) -> Iterator[tuple[FolderItem, str]]:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
@@ -292,13 +286,13 @@ class FolderScanner:
             if Path(name).suffix.lower() not in SUFFIXES:
                 scan.problems[name] = f"its name does not end like that of a {NAMES} file"
             elif boundary.contains(name):
-                yield _Found(name, FoundName(name))
+                yield FolderItem(name, name), ""
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
 
-    def _add(self, scan: Scan, found: _Found, now: float) -> None:
+    def _add(self, scan: Scan, item: FolderItem, hint: str, now: float) -> None:
         """Add an item, or note why it has to wait or cannot be used."""
-        name, (picture, hint), text, labels = found
+        name, picture = item.id, item.picture
         signature: tuple[int, ...] = ()
         if picture:
             try:
@@ -318,11 +312,10 @@ class FolderScanner:
                 scan.unsettled = True
                 return
             signature = (stat.st_size, stat.st_mtime_ns)
-        if not picture and not text:
+        if not picture and not item.text:
             scan.problems[name] = "there is neither a picture nor a text"
             return
-        stamp = digest_json([picture, text, labels, signature])
-        scan.items[name] = FolderItem(name, picture, text, labels, stamp)
+        scan.items[name] = replace(item, stamp=digest_json([picture, item.text, item.labels, signature]))
 
     def _add_record(self, scan: Scan, path: Path, before: Mapping[str, tuple[Signature, FolderItem]]) -> None:
         """Add the item of a record, which is read only if its file is not as it was ``before``."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
+
+from starlette.datastructures import ImmutableMultiDict
 
 from silohash.base.errors import OutOfRange, WrongType
 from silohash.base.types import Target
@@ -25,16 +26,8 @@ PAGE_HITS = 24
 """Number of hits per page. It divides by two, three, four and six, so that rows are full on most screens."""
 
 LAST_PAGE = FARTHEST_OFFSET // PAGE_HITS
-
-
-class Parameters(Protocol):
-    """The parameters of an address or of a sent form."""
-
-    def get(self, name: str, /) -> Any:  # noqa: ANN401  text, or a file
-        """Return the last value of a parameter."""
-
-    def getlist(self, name: str, /) -> Sequence[Any]:
-        """Return all values of a parameter."""
+Parameters: TypeAlias = ImmutableMultiDict[str, Any]
+"""The parameters of an address or of a sent form: texts, or files."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ import struct
 import threading
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from PIL import Image, ImageOps
 
@@ -119,25 +118,18 @@ def _check_single_kind(content: bytes) -> None:
         raise UploadRefused("The file is a picture and also of another kind. Save the picture again as PNG or JPEG.")
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > MOST_SCANS:
         raise UploadRefused(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
-    layout = next((read(content) for start, read in _LAYOUTS.items() if content.startswith(start)), None)
-    if layout is not None and layout.frames > MOST_FRAMES:
-        raise UploadRefused(f"The picture has {layout.frames:,} frames. Send at most {MOST_FRAMES:,}.", 413)
     # A JPEG file has no layout here, because phones store a video or a second picture after it.
-    if layout is not None and content[layout.end :].strip(b"\0"):
+    layouts = (read(content) for start, read in _LAYOUTS.items() if content.startswith(start))
+    end, frames = next(layouts, (len(content), 1))
+    if frames > MOST_FRAMES:
+        raise UploadRefused(f"The picture has {frames:,} frames. Send at most {MOST_FRAMES:,}.", 413)
+    if content[end:].strip(b"\0"):
         raise UploadRefused(
-            f"The file has {len(content) - layout.end:,} bytes after the picture. Save the picture again as PNG or JPEG."
+            f"The file has {len(content) - end:,} bytes after the picture. Save the picture again as PNG or JPEG."
         )
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where a picture file ends, and its number of frames (which a PNG file announces), read without decoding it."""
-
-    end: int
-    frames: int
-
-
-def _layout_of_png(content: bytes) -> _Layout:
+def _layout_of_png(content: bytes) -> tuple[int, int]:
     place, frames = 8, 1
     while place + 12 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, place)
@@ -146,10 +138,10 @@ def _layout_of_png(content: bytes) -> _Layout:
         place += 12 + length
         if kind == b"IEND":
             break
-    return _Layout(min(place, len(content)), frames)
+    return min(place, len(content)), frames
 
 
-def _layout_of_riff(content: bytes) -> _Layout:
+def _layout_of_riff(content: bytes) -> tuple[int, int]:
     size = int(struct.unpack_from("<I", content, 4)[0]) if len(content) >= 8 else 0
     end = min(8 + size + size % 2, len(content))
     place, frames = 12, 0
@@ -157,10 +149,10 @@ def _layout_of_riff(content: bytes) -> _Layout:
         kind, length = struct.unpack_from("<4sI", content, place)
         frames += kind == b"ANMF"
         place += 8 + length + length % 2
-    return _Layout(end, frames)
+    return end, frames
 
 
-def _layout_of_gif(content: bytes) -> _Layout:
+def _layout_of_gif(content: bytes) -> tuple[int, int]:
     """Return the layout of a GIF file, which ends with the file if its blocks do not lead to a trailer."""
     frames = 0
     try:
@@ -174,9 +166,9 @@ def _layout_of_gif(content: bytes) -> _Layout:
             while content[place]:
                 place += 1 + content[place]
             place += 1
-        return _Layout(place + 1, frames)
+        return place + 1, frames
     except IndexError:
-        return _Layout(len(content), frames)
+        return len(content), frames
 
 
 def _color_table(flags: int) -> int:
@@ -184,9 +176,11 @@ def _color_table(flags: int) -> int:
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-_LAYOUTS: Mapping[bytes, Callable[[bytes], _Layout]] = {
+_LAYOUTS: Mapping[bytes, Callable[[bytes], tuple[int, int]]] = {
     b"\x89PNG": _layout_of_png,
     b"RIFF": _layout_of_riff,
     b"GIF8": _layout_of_gif,
 }
-"""What reads the layout of each format that has a known end, by how a file begins."""
+"""What returns where a picture file ends, and its number of frames (which a PNG file announces), without decoding it.
+
+It is known by how a file begins, for the formats that have a known end."""

@@ -95,7 +95,7 @@ def silo_context(count: int, *, round: int = 0, **extras: float) -> SiloContext:
 
 TRAITS = (
     "needs_labels", "min_modalities", "uniform_broadcast", "uplink", "shares", "personalized",
-    "codes_comparable", "class_head", "encode_extras", "pooled", "averages", "adds",
+    "codes_comparable", "class_head", "encode_extras", "pooled", "averages", "adds", "keeps_model",
 )  # fmt: skip
 
 

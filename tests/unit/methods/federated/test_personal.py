@@ -122,5 +122,5 @@ def test_card_and_traits() -> None:
     assert (CARD.authors, CARD.link, CARD.supervised) == ("The silohash developers", "", False)
     params = PersonalParams()
     assert (params.private, params.deploy) == ("none", "trained")
-    assert traits_of(Personal) == {"personalized": True, "codes_comparable": False, "adds": {"update": {}}}
+    assert traits_of(Personal) == {"personalized": True, "codes_comparable": False, "keeps_model": True}
     assert Personal.presets == {"recommended": {}, "paper": {}}

@@ -33,6 +33,7 @@ from silohash.methods.federated.closed_form import fedridge
 from silohash.methods.federated.second_moments import Matrix, SecondMoments, mean_deviation, second_moments
 from silohash.methods.federated.statistics import RevealParams, sum_statistics
 from silohash.methods.local.base import outputs_of
+from silohash.methods.local.closed_form.itq import canonical_maps, rotation
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
@@ -144,13 +145,13 @@ class FedCCA(FederatedMethod[FedCCAParams]):
         if float(moments.count) < 2.0:
             return {}
         width = input_width(server.params, "image")
+        covariance, mean = moments.scatter() / float(moments.count), moments.mean()
         maps = canonical_maps(
-            moments, width, components=most_components(server.params), penalty=self.params.penalty,
+            covariance, width, components=most_components(server.params), penalty=self.params.penalty,
             power=self.params.power,
         )  # fmt: skip
         bits, seed = len(server.params["image.hash.bias"]), int(server.private["seed"])
         codes = random_rotation(maps["image"].shape[1], bits, seed)
-        covariance, mean = moments.scatter() / float(moments.count), moments.mean()
         parts: Mapping[Modality, slice] = {"image": slice(0, width), "text": slice(width, None)}
         changed: Arrays = {}
         for modality, part in parts.items():
@@ -206,38 +207,6 @@ def pair_moments(image: np.ndarray, text: np.ndarray) -> SecondMoments:
     return second_moments(np.concatenate([image, text], axis=1), np.zeros((len(image), 0)))
 
 
-def inverse_root(covariance: Matrix, penalty: float) -> Matrix:
-    """Return (C + penalty * mean of the diagonal of C * I)^(-1/2), ``(D, D)``; zeros if the diagonal is zero."""
-    ridge = penalty * float(np.trace(covariance)) / max(len(covariance), 1)
-    if ridge <= 0.0:
-        return np.zeros_like(covariance)
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors / np.sqrt(np.maximum(values, 0.0) + ridge)) @ vectors.T)
-
-
-def canonical_maps(
-    moments: SecondMoments, width: int, *, components: int, penalty: float, power: float
-) -> dict[Modality, Matrix]:
-    """Return maps of centered images and texts to canonical variables, each times a power of its correlation.
-
-    The variables of a pair agree more, the higher their correlation is. Variables whose correlation is low differ between
-    an image and its text for the most part, and are reduced. The moments are those of the stacked vectors of at least one
-    pair, first the image with its ``width``. The ridge penalty of both covariances is a multiple of their mean variance.
-
-    Returns:
-        ``(D, R)`` for images and ``(E, R)`` for texts, with at most R = ``components`` columns.
-
-    Source: Hotelling, "Relations Between Two Sets of Variates", Biometrika 1936; the power of the correlations is that of
-    Gong et al., "A Multi-View Embedding Space for Modeling Internet Images, Tags, and Their Semantics", IJCV 2014.
-    """
-    covariance = moments.scatter() / float(moments.count)
-    image = inverse_root(covariance[:width, :width], penalty)
-    text = inverse_root(covariance[width:, width:], penalty)
-    left, correlations, right = np.linalg.svd(image @ covariance[:width, width:] @ text, full_matrices=False)
-    weights = correlations[:components] ** power
-    return {"image": image @ left[:, :components] * weights, "text": text @ right[:components].T * weights}
-
-
 def random_rotation(components: int, bits: int, seed: int) -> Matrix:
     """Return the first rows of a random rotation, ``(components, bits)``, at most as many as there are bits."""
     drawn = seeds.numpy_generator(seed, "rotation of canonical variables").normal(size=(bits, bits))
@@ -255,18 +224,6 @@ def rotation_sums(outputs: Mapping[Modality, np.ndarray]) -> Matrix:
         o /= np.maximum(np.linalg.norm(o, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         total = total + o.T @ np.where(o >= 0, 1.0, -1.0)
     return total
-
-
-def rotation(sums: Matrix) -> Matrix:
-    """Return the rotation Q after which the hash outputs are closest to their present signs, ``(K, K)``.
-
-    Of all rotations, it minimizes the sum of the squared distances between the rotated outputs of length 1 and the signs.
-    It follows from the `rotation_sums` of all items.
-
-    Source: Gong and Lazebnik, "Iterative Quantization: A Procrustean Approach to Learning Binary Codes", CVPR 2011.
-    """
-    left, _, right = np.linalg.svd(sums)
-    return np.asarray(left @ right)
 
 
 def rotated(params: Arrays, modality: Modality, turn: Matrix) -> Arrays:

@@ -77,7 +77,7 @@ class FedProto(PrototypeMethod, Local):
         "paper": {"fuse": False, "min_count": 1, "max_labels": 1000},
         "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
-    traits = replace(Local.traits, needs_labels=True, trains_scores=False, closed_form="none")
+    traits = replace(Local.traits, needs_labels=True, trains_scores=False, closed_form="none", adds={"update": {}})
     term_weights = ("prototype_weight",)
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from silohash.base.types import MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
-from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
 
@@ -29,18 +28,13 @@ class Local(FederatedMethod):
 
     traits = Traits(
         shares="none", averages=False, personalized=True, codes_comparable=False, closed_form="silos", trains_scores=True,
-        adds={"update": {}},
+        keeps_model=True,
     )  # fmt: skip
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Continue with the silo's model, or the common initial parameters in its first round."""
-        install(context.model, context.kept("model") or context.initial)
+        self.personalize(context)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
-
-    def update(self, context: SiloContext) -> Message:
-        """Keep the model and send only the number of items."""
-        context.keep("model", context.model.state_dict())
-        return super().update(context)
 
     def personalize(self, context: SiloContext) -> None:
         """Install the silo's own model."""

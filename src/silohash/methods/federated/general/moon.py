@@ -91,7 +91,7 @@ class MOON(FederatedMethod[MOONParams]):
     """Federated averaging with a contrast between models."""
 
     presets: ClassVar = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
-    traits = Traits(private_units=("record", "silo"), adds={"update": {}})
+    traits = Traits(keeps_model=True, private_units=("record", "silo"), adds={"update": {}})
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities; empty in the silo's first round. Source: equation (3)."""
@@ -117,8 +117,7 @@ class MOON(FederatedMethod[MOONParams]):
         return frozen_copy(context.model, context.kept(slot))
 
     def update(self, context: SiloContext) -> Message:
-        """Keep the trained model and the previous ones for the contrast of the next rounds."""
+        """Keep the previous models, too, for the contrast of the next rounds."""
         for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
             context.keep(older, context.kept_tensors(newer))
-        context.keep("model", context.model.state_dict())
         return super().update(context)

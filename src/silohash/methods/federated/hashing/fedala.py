@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local.base import MethodParams
-from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
 from silohash.models.towers import Adapted, group_of, hash_layers, layers_of
@@ -113,24 +112,18 @@ class MixedLayers:
 class FedALA(FederatedMethod[FedALAParams]):
     """Federated averaging with element-wise mixing in the silo."""
 
-    traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
+    traits = Traits(personalized=True, codes_comparable=False, keeps_model=True)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the global model, with its last layers mixed with the silo's own."""
-        self._install_mixture(context)
+        self.personalize(context)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
-    def update(self, context: SiloContext) -> Message:
-        """Keep the trained model."""
-        context.keep("model", context.model.state_dict())
-        return super().update(context)
-
     def personalize(self, context: SiloContext) -> None:
-        """Mix once more, so that the silo deploys the model with which another round would start."""
-        self._install_mixture(context)
+        """Install the global parameters, and mix those of the last layers with the silo's own, if it has any.
 
-    def _install_mixture(self, context: SiloContext) -> None:
-        """Install the global parameters, and mix those of the last layers with the silo's own, if it has any."""
+        The silo deploys the model with which another round would start.
+        """
         install(context.model, context.payload.params)
         kept = context.kept("model")
         if not kept or not len(context.data):

@@ -26,7 +26,6 @@ from silohash.base.types import Arrays, MethodCard, Phase, ReadArrays
 from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import MethodParams
-from silohash.methods.message import Message
 from silohash.methods.traits import Traits, WeightsKnown
 from silohash.models.parameters import install
 
@@ -78,14 +77,15 @@ class FedBiGNNs(FederatedMethod[FedBiGNNsParams]):
     presets: ClassVar = {"recommended": {}, "paper": {"local_mix": -0.5}}
     traits = Traits(
         trains_scores=True, weighting="weighting", means=(SharedMean("scored", "scored_items", low=0.0, high=1.0),),
-        adds={"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "update": {}},
+        adds={"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}},
     )  # fmt: skip
 
     def chosen_traits(self) -> Traits:
-        """State whether weights need a score, which a silo only knows after training."""
+        """State whether weights need a score, known only after training, and whether rounds start from kept models."""
         scored = self.params.weighting == "score"
         known: WeightsKnown = "with update" if scored else "before training"
-        return replace(self.traits, needs_scores=scored, weights_known=known)
+        mixes = self.params.local_mix != 0
+        return replace(self.traits, needs_scores=scored, weights_known=known, keeps_model=mixes)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the global parameters, mixed with those of the silo's last round."""
@@ -124,9 +124,3 @@ class FedBiGNNs(FederatedMethod[FedBiGNNsParams]):
             return size
         score = float(context.kept("score")["value"])
         return size * (score if score >= 0 else float(context.payload.extras["mean_score"]))
-
-    def update(self, context: SiloContext) -> Message:
-        """Keep the silo's parameters if the next round starts from them."""
-        if self.params.local_mix:
-            context.keep("model", context.model.state_dict())
-        return super().update(context)

@@ -36,7 +36,6 @@ from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairB
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.methods.federated.general.moon import model_contrast
 from silohash.methods.local.base import MethodParams
-from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.towers import HashNet, Part, group_of, hash_layers
 
@@ -200,12 +199,13 @@ class FedUCH(FederatedMethod[FedUCHParams]):
             "separate_steps": True,
         },
     }
-    traits = Traits(private_units=("record", "silo"), adds={"update": {}})
+    traits = Traits(private_units=("record", "silo"))
 
     def chosen_traits(self) -> Traits:
-        """State whether the terms have steps of their own."""
-        reasons = {"separate_steps": NOT_PRIVATE} if self.params.separate_steps else {}
-        return replace(self.traits, separate_steps=self.params.separate_steps, not_private=reasons)
+        """State whether the terms have steps of their own, and whether the contrast needs the model of the last round."""
+        separate, keeps = self.params.separate_steps, self.params.contrast_weight > 0
+        reasons = {"separate_steps": NOT_PRIVATE} if separate else {}
+        return replace(self.traits, separate_steps=separate, not_private=reasons, keeps_model=keeps)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width and, if needed, are known before dropout.
@@ -277,9 +277,3 @@ class FedUCH(FederatedMethod[FedUCHParams]):
             return found
         found = context.frozen_outputs(key, lambda: frozen_model(context, key), part)
         return {modality: found[modality][batch.row] for modality in modalities if modality in found}
-
-    def update(self, context: SiloContext) -> Message:
-        """Keep the trained model for the contrast of the next round."""
-        if self.params.contrast_weight:
-            context.keep("model", context.model.state_dict())
-        return super().update(context)

@@ -186,6 +186,20 @@ def scaled(block: Views, received: ReadArrays, modality: Modality) -> Matrix:
     return np.asarray(values * block.held[modality][:, np.newaxis])
 
 
+def joint_moments(received: ReadArrays, block: Views) -> Arrays:
+    """Return ``MODALITIES/moments``, second moments of the stacked vectors of items with exactly these modalities."""
+    values = {modality: scaled(block, received, modality) for modality in block.vectors}
+    held = sum(mask.astype(np.int64) for mask in block.held.values())
+    sums: Arrays = {}
+    for modality, rows in values.items():
+        alone = rows[block.held[modality] & (held == 1)]
+        sums[f"{modality}/moments"] = alone.T @ alone
+    if len(values) == len(MODALITIES):
+        pairs = np.concatenate([values[modality] for modality in MODALITIES], axis=1)[held == len(MODALITIES)]
+        sums["both/moments"] = pairs.T @ pairs
+    return sums
+
+
 def code_length(params: ReadArrays) -> int:
     """Return the code length of a model with these parameters, in bits."""
     return next(len(array) for name, array in params.items() if name.endswith(".hash.bias"))

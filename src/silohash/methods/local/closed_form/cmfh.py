@@ -229,20 +229,6 @@ def factorized(
     return factors_of(problem, latent, inverses).projections, np.asarray(objectives)
 
 
-def joint_moments(received: ReadArrays, block: base.Views) -> Arrays:
-    """Return ``MODALITIES/moments``, second moments of the stacked vectors of items with exactly these modalities."""
-    values = {modality: base.scaled(block, received, modality) for modality in block.vectors}
-    held = sum(mask.astype(np.int64) for mask in block.held.values())
-    sums: Arrays = {}
-    for modality, rows in values.items():
-        alone = rows[block.held[modality] & (held == 1)]
-        sums[f"{modality}/moments"] = alone.T @ alone
-    if len(values) == len(BOTH):
-        pairs = np.concatenate([values[modality] for modality in BOTH], axis=1)[held == len(BOTH)]
-        sums["both/moments"] = pairs.T @ pairs
-    return sums
-
-
 def unit_variance(projection: base.Matrix, moments: base.Matrix, count: float) -> base.Matrix:
     """Return a projection whose values have the variance 1, ``(K, D)``. Rows without variance stay as they are.
 
@@ -271,7 +257,7 @@ class CMFH(base.FromSums[CMFHParams]):
 
     def sums(self, views: base.Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return the sums for the scales, then the joint second moments."""
-        return base.total(map(partial(joint_moments, received) if exchange else base.scale_sums, views.blocks()))
+        return base.total(map(partial(base.joint_moments, received) if exchange else base.scale_sums, views.blocks()))
 
     def solve(self, solution: base.Solution, sums: ReadArrays, exchange: int) -> base.Solution:
         """Compute the scales, then the whole alternation."""
@@ -294,7 +280,7 @@ class CMFH(base.FromSums[CMFHParams]):
         return base.Solution(params, solution.sent, {**solution.private, "objectives": objectives})
 
     def _problem(self, sums: ReadArrays) -> Problem:
-        """Return the problem that totals of `joint_moments` state. Modalities whose vectors are all equal are left out."""
+        """Return the problem that joint second moments state. Modalities whose vectors are all equal are left out."""
         image = self.params.image_weight
         weights: dict[Modality, float] = {"image": image, "text": 1.0 - image}
         held = base.there(sums)

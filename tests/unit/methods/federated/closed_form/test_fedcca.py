@@ -16,20 +16,18 @@ from silohash.methods.federated.closed_form.fedcca import (
     CARD,
     FedCCA,
     FedCCAParams,
-    canonical_maps,
     filled,
     input_width,
-    inverse_root,
     most_components,
     pair_moments,
     random_rotation,
     rotated,
-    rotation,
     rotation_sums,
 )
 from silohash.methods.federated.closed_form.fedridge import Projection
 from silohash.methods.federated.second_moments import mean_deviation
 from silohash.methods.local.base import outputs_of
+from silohash.methods.local.closed_form.itq import canonical_maps, rotation
 from silohash.methods.local.supervised.dscmr import DSCMR, DSCMRParams
 from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
@@ -55,7 +53,8 @@ def start(count: int = 40, **params: Any) -> tuple[FedCCA, ServerState, Any]:
 
 def expected_outputs(image: np.ndarray, text: np.ndarray, bits: int, seed: int = INFO.seed) -> dict[str, np.ndarray]:
     """Return the hash outputs of the start by the definition, in float64."""
-    maps = canonical_maps(pair_moments(image, text), image.shape[1], components=bits, penalty=1.0, power=2.0)
+    moments = pair_moments(image, text)
+    maps = canonical_maps(moments.scatter() / len(image), image.shape[1], components=bits, penalty=1.0, power=2.0)
     first = random_rotation(maps["image"].shape[1], bits, seed)
     found = {}
     for modality, values in (("image", image), ("text", text)):
@@ -280,47 +279,6 @@ def test_moments_of_parts_add_up_to_those_of_all_pairs() -> None:
     moments = pair_moments(IMAGE, TEXT)
     np.testing.assert_allclose(moments.scatter() / 200, np.cov(stacked.T, bias=True), rtol=1e-9, atol=1e-12)
     assert moments.label_sum.shape == (0,)
-
-
-def test_the_inverse_root_of_a_penalized_covariance() -> None:
-    covariance = np.cov(IMAGE.T)
-    found = inverse_root(covariance, 0.5)
-    penalized = covariance + 0.5 * np.trace(covariance) / 6 * np.eye(6)
-    np.testing.assert_allclose(found @ penalized @ found, np.eye(6), atol=1e-10)
-    np.testing.assert_allclose(found, found.T)
-    assert not inverse_root(np.zeros((3, 3)), 0.5).any()
-
-
-@pytest.mark.parametrize("penalty", [1e-9, 1.0])
-def test_variables_have_the_correlations_of_the_definition(penalty: float) -> None:
-    moments = pair_moments(IMAGE, TEXT)
-    maps = canonical_maps(moments, 6, components=4, penalty=penalty, power=0.0)
-    assert (maps["image"].shape, maps["text"].shape) == ((6, 4), (5, 4))
-    x, y = IMAGE - IMAGE.mean(0), TEXT - TEXT.mean(0)
-    first, second = x.T @ x / 200, y.T @ y / 200
-    first += penalty * np.trace(first) / 6 * np.eye(6)
-    second += penalty * np.trace(second) / 5 * np.eye(5)
-    np.testing.assert_allclose(maps["image"].T @ first @ maps["image"], np.eye(4), atol=1e-8)
-    np.testing.assert_allclose(maps["text"].T @ second @ maps["text"], np.eye(4), atol=1e-8)
-    # the squared correlations are the eigenvalues of C_xx^-1 C_xy C_yy^-1 C_yx
-    cross = x.T @ y / 200
-    squares = np.linalg.eigvals(np.linalg.solve(first, cross) @ np.linalg.solve(second, cross.T)).real
-    correlations = np.sqrt(np.sort(squares)[::-1][:4])
-    np.testing.assert_allclose(maps["image"].T @ cross @ maps["text"], np.diag(correlations), atol=1e-7)
-    weighted = canonical_maps(moments, 6, components=4, penalty=penalty, power=2.0)
-    for modality, values in weighted.items():
-        np.testing.assert_allclose(values, maps[modality] * correlations**2, atol=1e-7)
-
-
-def test_there_are_no_more_variables_than_dimensions() -> None:
-    maps = canonical_maps(pair_moments(IMAGE, TEXT), 6, components=32, penalty=1.0, power=1.0)
-    assert (maps["image"].shape, maps["text"].shape) == ((6, 5), (5, 5))
-
-
-def test_equal_vectors_have_no_variables() -> None:
-    maps = canonical_maps(pair_moments(np.ones((4, 3)), TEXT[:4]), 3, components=2, penalty=1.0, power=1.0)
-    assert not maps["image"].any()
-    assert not maps["text"].any()
 
 
 def test_the_mean_deviation_of_projected_vectors() -> None:

@@ -86,6 +86,7 @@ def test_card_and_traits() -> None:
         "personalized": True,
         "codes_comparable": False,
         "averages": False,
+        "keeps_model": True,
         "adds": {"update": {}},
     }
 

@@ -83,5 +83,5 @@ def test_card_and_traits() -> None:
         "personalized": True,
         "codes_comparable": False,
         "averages": False,
-        "adds": {"update": {}},
+        "keeps_model": True,
     }

@@ -88,7 +88,7 @@ def test_there_is_no_term_in_the_first_round_or_at_weight_zero() -> None:
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2021, False)
-    assert traits_of(MOON) == {"adds": {"update": {}}}
+    assert traits_of(MOON) == {"keeps_model": True, "adds": {"update": {}}}
 
 
 @pytest.mark.parametrize(

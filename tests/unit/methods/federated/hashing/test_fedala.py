@@ -130,7 +130,7 @@ def test_without_a_model_of_its_own_a_silo_takes_the_global_one() -> None:
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, False)
-    assert traits_of(FedALA) == {"personalized": True, "codes_comparable": False, "adds": {"update": {}}}
+    assert traits_of(FedALA) == {"personalized": True, "codes_comparable": False, "keeps_model": True}
 
 
 @pytest.mark.parametrize(

@@ -379,7 +379,7 @@ def test_presets() -> None:
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, False)
     assert any("141db0f" in difference for difference in CARD.differs_from_paper)
-    assert traits_of(FedUCH) == {"adds": {"update": {}}}
+    assert traits_of(FedUCH) == {}
     assert feduch.SMALLEST_PROBABILITY == 1e-4
 
 

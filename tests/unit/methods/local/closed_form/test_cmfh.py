@@ -12,7 +12,7 @@ import torch
 from silohash.base import seeds
 from silohash.base.types import Modality
 from silohash.methods.local.base import outputs_of
-from silohash.methods.local.closed_form.base import Views, total, views_of
+from silohash.methods.local.closed_form.base import Views, joint_moments, total, views_of
 from silohash.methods.local.closed_form.cmfh import (
     BOTH,
     CMFH,
@@ -21,7 +21,6 @@ from silohash.methods.local.closed_form.cmfh import (
     Problem,
     factorized,
     factors_of,
-    joint_moments,
     latent_maps,
     latent_of,
     objective,
