@@ -7,14 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from silohash.report.page import write_report
+from silohash.report.plots import LabelTable
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, app_for
 from tests.accounts import PASSWORD, quick_accounts
 from tests.browsers import new_page, started_browser, until
-from tests.reports import made_up_report
+from tests.reports import made_up_report, made_up_run
 from tests.served import MadeUpBackend, running
 
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -136,9 +138,10 @@ def test_the_report(browser: Any, tmp_path: Path) -> None:
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         until(page, "[...document.querySelectorAll('details')].every((each) => each.open)")
 
-    path = tmp_path / "report.html"
-    write_report(made_up_report(), path)
-    check(browser, path.as_uri(), lambda _: None, unfolded)
+    path, labels = tmp_path / "report.html", tuple(f"label {number}" for number in range(60))
+    table = LabelTable(("north", "south"), labels, np.arange(120).reshape(2, 60))
+    write_report(made_up_report(runs=(made_up_run("fedavg"), made_up_run("fedcafe", 0.1)), label_table=table), path)
+    check(browser, path.as_uri(), unfolded)
 
 
 def test_the_check_sees(browser: Any, address: str) -> None:
