@@ -203,14 +203,13 @@ def _check_picture(parameters: QueryParams) -> None:
         raise UploadRefused(NOT_SENT)
 
 
-async def _hits(service: Service, who: str, form: SearchForm, *, counts: bool = True) -> Hits:
-    """Return the hits that a form asks for. Without ``counts``, a list has only those of silos, because it needs some."""
+async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
+    """Return the hits that a form asks for, with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
     newest_by = None if form.searches else date
-    facets = counted if counts else () if form.searches else counted[:1]
-    options = replace(form.options(), asker=who, facets=facets, facet_values=MOST_FACET_VALUES, newest_by=newest_by)
+    options = replace(form.options(), asker=who, facets=counted, facet_values=MOST_FACET_VALUES, newest_by=newest_by)
     await check_columns(options, service)
     if form.like:
         by = next((modality for modality in MODALITIES if modality == form.by), None)
@@ -222,7 +221,7 @@ async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> d
     """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
     if form.at is None or not form.asks:
         return {}
-    hits = await _hits(service, who, form, counts=False)
+    hits = await _hits(service, who, form)
     near = dict(enumerate(cards.hit_cards(hits, await service.status()), max(form.at - 1, 1)))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}

@@ -124,8 +124,8 @@ def principal_directions(moments: Mapping[Modality, base.Matrix], components: in
     varied = {modality: own for modality, own in moments.items() if own.any()}
     if len({*map(len, varied.values())}) > 1:
         raise UnsuitableFeatures(
-            f"Vectors of images have {len(varied['image'])} dimensions and those of texts {len(varied['text'])}, so they have "
-            'no common principal directions. Use local.directions = "canonical".'
+            f"Images have vectors of {len(varied['image'])} dimensions and texts of {len(varied['text'])}, so there are no "
+            'common principal directions. Use local.directions = "canonical".'
         )
     main = np.linalg.eigh(sum(varied.values()))[1][:, ::-1][:, :components] if varied else None
     return {
