@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,25 @@ CONTRAST = """
   return low;
 }
 """
+
+_GIVE_FILE = """
+([way, content, type]) => {
+  const bytes = Uint8Array.from(atob(content), (c) => c.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], "a", { type }));
+  const name = way === "paste" ? "clipboardData" : "dataTransfer";
+  const Event = way === "paste" ? ClipboardEvent : DragEvent;
+  document.body.dispatchEvent(new Event(way, { [name]: data, bubbles: true, cancelable: true }));
+}
+"""
+
+
+def give_file(page: Any, way: str, content: bytes, kind: str = "image/png") -> None:
+    """Give a page a picture file of a media type: "choose" it in the dialog, "paste" or "drop" it."""
+    if way == "choose":
+        page.set_input_files("#file", {"name": "a", "mimeType": kind, "buffer": content})
+    else:
+        page.evaluate(_GIVE_FILE, [way, base64.b64encode(content).decode(), kind])
 
 
 def started_browser() -> Iterator[Any]:

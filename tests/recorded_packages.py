@@ -28,6 +28,7 @@ TOOL = "a tool of developers, which no command of silohash imports"
 
 PACKAGES = {
     "argon2-cffi": Row(NOTHING, "federation"),
+    "axe-playwright-python": Row(TOOL),
     "cryptography": Row(NOTHING, "flare"),
     "dp-accounting": Row(NOTHING, "exchange"),
     "editables": Row(TOOL),

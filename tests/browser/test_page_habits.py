@@ -18,7 +18,7 @@ from silohash.search.composed import Composed
 from silohash.service.web import uploads
 from silohash.service.web.app import create_app
 from silohash.service.web.form import PAGE_HITS
-from tests.browsers import PATIENCE_MILLISECONDS, started_browser, until
+from tests.browsers import PATIENCE_MILLISECONDS, new_page, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
 PHONE = {"width": 320, "height": 640}
@@ -368,6 +368,22 @@ def test_a_browser_that_keeps_nothing_has_no_history(opened: Callable[..., Any])
     page.fill("#q", "")
     page.wait_for_url(lambda address: address.endswith("/"))
     assert page.locator("#past").is_hidden()
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=red"])
+def test_nothing_moves_when_the_script_arrives(browser: Any, served: tuple[MadeUpBackend, str], path: str) -> None:
+    page, held = new_page(browser, viewport=PHONE), []
+    page.route("**/search.js*", lambda route: held.append(route))
+    page.goto(served[1] + path, wait_until="commit")
+    first = page.locator("#results .card").first
+    first.wait_for()
+    while not held:
+        page.wait_for_timeout(50)
+    before = first.bounding_box()
+    held[0].continue_()
+    page.wait_for_load_state()
+    assert first.bounding_box() == before
+    page.close()
 
 
 SMALL_TARGETS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,21 +11,11 @@ import pytest
 from silohash.base.types import Modality
 from silohash.service.web.app import create_app
 from silohash.service.web.form import PAGE_HITS
-from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, started_browser, until
+from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, give_file, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
 ITEM = "/item?silo=museum&id=item-1&results=q%3Dred%26at%3D2"
 PHONE = {"width": 320, "height": 640}
-SEND_FILE = """
-([kind, content]) => {
-  const bytes = Uint8Array.from(atob(content), (c) => c.charCodeAt(0));
-  const data = new DataTransfer();
-  data.items.add(new File([bytes], "a.png", { type: "image/png" }));
-  const name = kind === "paste" ? "clipboardData" : "dataTransfer";
-  const Event = kind === "paste" ? ClipboardEvent : DragEvent;
-  document.body.dispatchEvent(new Event(kind, { [name]: data, bubbles: true, cancelable: true }));
-}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +178,7 @@ def test_what_the_model_does_not_take_is_not_offered(browser: Any, inputs: tuple
         page.goto(address)
         assert not page.locator("#draw-open, #file-open, #upload").count()
         for way in ("paste", "drop"):
-            page.evaluate(SEND_FILE, [way, base64.b64encode(png()).decode()])
+            give_file(page, way, png())
         if "text" in inputs:
             page.keyboard.type("red")
             page.wait_for_selector("#results .summary")
@@ -212,10 +201,7 @@ def test_a_picture_is_chosen_pasted_or_dropped(
     opened: Callable[..., Any], served: tuple[MadeUpBackend, str], way: str
 ) -> None:
     page, picture = opened("/?find=image"), drawn("blue", "frame")
-    if way == "choose":
-        page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(picture)})
-    else:
-        page.evaluate(SEND_FILE, [way, base64.b64encode(png(picture)).decode()])
+    give_file(page, way, png(picture))
     page.wait_for_selector(".chip:not(.sending) img")
     assert np.array_equal(np.asarray(served[0].requests[-1].value), np.asarray(picture))
     assert served[0].requests[-1].target == "image", "the filters are kept"

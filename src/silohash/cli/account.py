@@ -50,7 +50,10 @@ def list_(config: Config, as_json: AsJson = False) -> None:
         return
     for account in known:
         print_result(f"{account.name}{'  administrator' if account.admin else ''}  since {_date(account.created)}")
-        print_result(*(f"  {_line(held)}" for held in owned[account.name]))
+        for held in owned[account.name]:
+            expiry = "without expiry" if held.expires is None else f"until {_date(held.expires)}"
+            scopes = ", ".join(sorted(held.scopes))
+            print_result(visible(f"  token {held.id}  {scopes}  {expiry}  {held.label}".rstrip()))
 
 
 def password(config: Config, name: Name, password_stdin: FromInput = False) -> None:
@@ -119,11 +122,6 @@ def _described(token: Token) -> dict[str, Any]:
         "created": _date(token.created),
         "expires": None if token.expires is None else _date(token.expires),
     }
-
-
-def _line(token: Token) -> str:
-    expiry = "without expiry" if token.expires is None else f"until {_date(token.expires)}"
-    return visible(f"token {token.id}  {', '.join(sorted(token.scopes))}  {expiry}  {token.label}".rstrip())
 
 
 def _date(seconds: float) -> str:

@@ -98,7 +98,17 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 
 def _entries(family: Registry, about: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
-    return [_entry(family, name, about) for name in family.names()]
+    """Return what is said about each member, or why it cannot be used. One of another package is imported to find out."""
+    found: list[dict[str, Any]] = []
+    for name in family.names():
+        conflict = family.conflict(name)
+        try:
+            if name not in family.table:
+                family.resolve(name)
+            found.append({**about(name), **({"conflict": conflict} if conflict else {})})
+        except UserError as error:
+            found.append({"key": name, "summary": f"broken: {' '.join(str(error).split())}", "broken": str(error)})
+    return found
 
 
 def _family(kind: str) -> Registry:
@@ -106,17 +116,6 @@ def _family(kind: str) -> Registry:
     from silohash.methods.local import LOCAL_METHODS
 
     return LOCAL_METHODS if kind == "local" else FEDERATED_METHODS
-
-
-def _entry(family: Registry, name: str, about: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return what is said about a member, or why it cannot be used. One of another package is imported to find out."""
-    conflict = family.conflict(name)
-    try:
-        if name not in family.table:
-            family.resolve(name)
-        return {**about(name), **({"conflict": conflict} if conflict else {})}
-    except UserError as error:
-        return {"key": name, "summary": f"broken: {' '.join(str(error).split())}", "broken": str(error)}
 
 
 def described(kind: str, name: str) -> dict[str, Any]:

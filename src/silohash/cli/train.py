@@ -212,12 +212,11 @@ def evaluate(
     run is measured as its config says, and its results.csv, results-unseen.csv and example searches are rewritten. With
     options, the figures are only printed.
     """
-    from silohash.run.config.load import check_section
-    from silohash.run.config.sections import EvaluateConfig
+    from silohash.run.config.load import evaluate_config
 
     given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
     chosen = {name: value for name, value in given.items() if value}
-    check_section(EvaluateConfig, chosen, where="evaluate")
+    evaluate_config(chosen)
     from silohash.measure.measurable import unmeasured
     from silohash.run.folder import Run
 

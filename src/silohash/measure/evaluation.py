@@ -78,7 +78,7 @@ from silohash.evaluate.ties import precision_recall
 from silohash.index.codes import Words
 from silohash.measure.measurable import Rule, check_measures, measures_of, rules_of
 from silohash.run.codes import DatabaseCodes, RunCodes
-from silohash.run.config.load import check_section
+from silohash.run.config.load import evaluate_config
 from silohash.run.config.sections import EvaluateConfig
 from silohash.run.folder import Run
 from silohash.run.model.trained import GLOBAL
@@ -211,7 +211,7 @@ def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
     measures = given.get("measures", ())
-    settings = check_section(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
+    settings = evaluate_config({**run.config.evaluate.model_dump(), **given})
     check_measures(run.archive, measures)
     return Evaluator(run, settings, ensemble).figures()
 

@@ -207,7 +207,7 @@ def weights(about: Mapping[str, Any]) -> Arrays:
         raise errors.NetworkChanged(f"The model in {folder} changed while the run was prepared. Run the command again.")
     sample = torch.zeros(1, 3, dtype=torch.int32)
     if modality == "image":
-        sample = torch.zeros(1, 3, *read_preparation(Path(folder)).shape)
+        sample = torch.zeros(1, 3, *read_preparation(folder).shape)
     backbone, _ = read_backbone(
         folder, sample, modality, about["pooling"], unit_length=about["unit_length"], padding=about["padding"]
     )

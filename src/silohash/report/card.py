@@ -11,7 +11,6 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from silohash.base.files import write_text
 from silohash.base.templates import visible_value
 from silohash.base.types import MODALITIES, MethodCard, Modality
 from silohash.base.visible import markdown as markdown_of
@@ -31,11 +30,6 @@ MEGABYTE = 1e6
 WORDS: Mapping[Modality, str] = {"image": "pictures", "text": "texts"}
 ABOUT_MODEL = ("seed", "config digest", "machine", "silohash")
 """The facts of a run that tell where the model comes from. The others tell what it was trained on."""
-
-
-def write_card(run: Run) -> None:
-    """Write the card of a trained and measured run. See `card_text`."""
-    write_text(run.card_path, card_text(run))
 
 
 def card_text(run: Run) -> str:
@@ -72,7 +66,7 @@ def card_text(run: Run) -> str:
         unmeasured=unmeasured(run.archive),
         evaluations={name: words for name, words in EVALUATION_WORDS.items() if name in evaluations},
         choices=choices(measured.rows[0]) if measured.rows else "not recorded",
-        round=f"The model is from round {saved.round + 1} of {len(run.rounds())}.",
+        round=f"The model is from round {saved.record.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
         privacy=privacy_lines(run),

@@ -1,9 +1,9 @@
 """Finish a run after training: measure it, then write its figures, its example searches, its card and its page."""
 
-from silohash.base.files import write_json
+from silohash.base.files import write_json, write_text
 from silohash.measure.evaluation import Evaluator, Figures, write_per_query
 from silohash.measure.measurable import unmeasured
-from silohash.report.card import write_card
+from silohash.report.card import card_text
 from silohash.report.examples import draw_examples, write_examples
 from silohash.report.gather import report_data
 from silohash.report.page import write_report
@@ -39,5 +39,5 @@ def measure_run(run: Run) -> Figures:
         if evaluator is not None:
             write_examples(run.examples_path, draw_examples(evaluator))
         write_results(run.results_path, figures.rows)
-        write_card(run)
+        write_text(run.card_path, card_text(run))
     return figures

@@ -92,23 +92,8 @@ class Run:
         run.check()
         return run
 
-    @classmethod
-    def create(
-        cls,
-        folder: Path,
-        resolved: ResolvedConfig,
-        partition: Partition,
-        environment: dict[str, object],
-        archive: Archive,
-    ) -> Run:
-        """Create a run's folder, if it is free (`check_free`), with the files that are known before the first round."""
-        run = cls(folder, resolved)
-        run.check_free()
-        run.describe(partition, environment, archive)
-        return run
-
     def describe(self, partition: Partition, environment: dict[str, object], archive: Archive) -> None:
-        """Write the files that describe the run. The arguments are those of `create`."""
+        """Write the files that are known before the first round. Check the folder first (`check_free`)."""
         from silohash.run.fingerprint import write_fingerprint
 
         write_json(self.folder / PARTITION, partition.to_json())

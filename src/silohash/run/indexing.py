@@ -15,7 +15,7 @@ from silohash.base.names import canonical
 from silohash.base.types import Modality, Notify, Rows
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
-from silohash.features.base import Featurizer
+from silohash.features.base import Featurizer, blocks
 from silohash.features.text import BagOfWords
 from silohash.features.truncation import truncation_remark
 from silohash.index.base import FIELDS, IndexManifest
@@ -223,8 +223,7 @@ def _index_silo(
     shown = fields_to_store(encodable, stored)
     for modality, fields in shown.items():
         with create_store(folder, silo, modality, encoder) as store:
-            for start in range(0, len(encodable[modality]), BLOCK_ROWS):
-                block = encodable[modality][start : start + BLOCK_ROWS]
+            for _, block in blocks(encodable[modality], BLOCK_ROWS):
                 store.add_codes(encoder.codes(items, block, modality), *shown_of(items, block, fields))
     return list(shown)
 
@@ -299,10 +298,7 @@ def display_text(archive: Archive, row: int) -> str:
 
 def _preview(images: Pictures, row: int) -> bytes | None:
     """Return an item's preview, or None if it does not have a picture or its picture cannot be read."""
-    try:
-        return make_preview(images.picture(row))
-    except (UserError, OSError, ValueError):
-        return None
+    return attempted(lambda: make_preview(images.picture(row)), UserError, OSError, ValueError, otherwise=None)
 
 
 def check_added(run: Run, archive: Archive, name: str) -> None:

@@ -252,7 +252,7 @@ class Federation:
             vectors=model.modalities_of_queries(vectors=True),
             archive=str(data.get("name") or data.get("path") or "").rpartition("/")[2],
             local_method=record["local"]["name"], federated_method=record["federated"]["name"],
-            rounds=tuple(self.run.rounds()), chosen_round=model.round, codes=model.record.codes,
+            rounds=tuple(self.run.rounds()), chosen_round=model.record.round, codes=model.record.codes,
         )  # fmt: skip
 
     def _placed(self, item: Item) -> Item:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 import tomlkit
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import InvalidFile, MissingFile, NoEffect, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml
 from silohash.base.forms import located
@@ -394,10 +395,7 @@ def make_study(
 
 def is_number(text: str) -> bool:
     """Return whether a choice's name is a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    return math.isfinite(attempted(lambda: float(text), ValueError, otherwise=math.nan))
 
 
 def _duplicate(names: Sequence[str]) -> str:

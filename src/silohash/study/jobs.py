@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import RunChanged, UserError
 from silohash.base.files import explaining_disk_errors
 from silohash.base.locks import locked
@@ -68,10 +69,7 @@ class Job:
 
     def rounds_done(self) -> int:
         """Return the number of finished rounds."""
-        try:
-            return Run(self.folder).rounds_path.read_bytes().count(b"\n")
-        except OSError:
-            return 0
+        return attempted(Run(self.folder).rounds_path.read_bytes, OSError, otherwise=b"").count(b"\n")
 
     def request(self, threads: int) -> dict[str, Any]:
         """Return the request to a child process, whose ``threads`` are divided among the run's workers."""
@@ -272,10 +270,8 @@ def is_over(until: float) -> bool:
 
 
 def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
+    tail = attempted(path.read_bytes, OSError, otherwise=b"")[-LOG_TAIL_BYTES:]
+    lines = tail.decode("utf-8", "replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

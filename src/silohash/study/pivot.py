@@ -30,8 +30,6 @@ Key: TypeAlias = tuple[str, ...]
 Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 """The fields of a table's rows, and those of its columns."""
 
-Rank: TypeAlias = Literal["best", "second", ""]
-
 GROUPS: tuple[tuple[Evaluation, ...], ...] = (
     ("GG", "PG"), ("GL", "PL"), ("GF", "PF"), ("GA", "PA"), ("XS",),
 )  # fmt: skip
@@ -72,7 +70,7 @@ class Cell:
     interval: Literal["seeds", "queries", ""] = ""
     per_query: tuple[npt.NDArray[np.float64], ...] = ()
     queries: tuple[str, ...] = ()
-    rank: Rank = ""
+    rank: Literal["best", "second", ""] = ""
     p_value: float | None = None
     tested_on: int = 0
     footnote: str = ""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.attempts import attempted
 from silohash.base.errors import UserError
 from silohash.base.memory import read_peak
 from silohash.base.types import ResultRow
@@ -104,7 +105,5 @@ def is_finished(run: Run, planned: PlannedRun) -> bool:
     """Return whether a folder holds the figures of a run with the study's present settings."""
     if not (run.config_path.exists() and run.results_path.exists() and run.per_query_path.exists()):
         return False
-    try:
-        return run.config.located_digest() == planned.config.located_digest()
-    except UserError:
-        return False
+    digest = attempted(lambda: run.config.located_digest(), UserError, otherwise=None)
+    return digest == planned.config.located_digest()

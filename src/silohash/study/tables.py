@@ -23,6 +23,7 @@ from silohash.study.results import RunResult, StudyResults
 
 TABLES = "tables"
 FIGURES = "figures.csv"
+_GREEK = map(chr, range(ord("α"), ord("ω") + 1))
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -31,6 +32,7 @@ _LATEX = {
     **{letter: f"${letter}$" for letter in "<>|"},
     **{letter: f"{{{letter}}}" for letter in "[]*"},
     "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "–": "--", "—": "---", "…": r"\ldots{}",
+    **{letter: f"$\\{unicodedata.name(letter).split(maxsplit=3)[-1].lower()}$" for letter in _GREEK},
     "⟨": r"$\langle$", "⟩": r"$\rangle$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"\S{}", '"': "''", "’": "'",
 }  # fmt: skip
 """Character -> its LaTeX source. Square brackets and asterisks have a meaning at a line's end, hence the braces."""
@@ -164,7 +166,7 @@ def escaped(text: str) -> str:
         >>> print(escaped("50% of R&D_1 ± β"))
         50\% of R\&D\_1 $\pm$ $\beta$
     """
-    return "".join(_LATEX.get(letter) or _greek(letter) for letter in visible(text))
+    return "".join(_LATEX.get(letter, letter) for letter in visible(text))
 
 
 def value_text(table: pivot.ResultTable, cell: pivot.Cell) -> tuple[str, str]:
@@ -231,12 +233,6 @@ def csv_of(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     return csv_table(
         [csv_cell(visible(value)) if isinstance(value, str) else value for value in line] for line in (columns, *lines)
     )
-
-
-def _greek(letter: str) -> str:
-    """Return the LaTeX command of a lowercase Greek letter, and any other character unchanged."""
-    name = unicodedata.name(letter, "").removeprefix("GREEK SMALL LETTER ")
-    return f"$\\{name.lower()}$" if letter.lower() != letter.upper() and "α" <= letter <= "ω" else letter
 
 
 def cost_table(study: StudyResults) -> pivot.ResultTable:

@@ -119,7 +119,8 @@ class Tuning:
     def _check_settings(self) -> None:
         """Refuse searches that were started with other settings, or set them aside."""
         for search in self.searches:
-            settings = self._settings(search)
+            parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
+            settings = digest_json([self._config(search, {}).located_digest(), parameters, self.tune.seed])
             before = self._study(search).user_attrs.get("settings", settings)
             if before != settings and not self.fresh:
                 raise RunChanged(
@@ -133,10 +134,8 @@ class Tuning:
                 _optuna().delete_study(study_name=search.name, storage=self.storage)
             self._study(search).set_user_attr("settings", settings)
 
-    def _settings(self, search: Search) -> str:
-        config = run_config(self.config, search.choices, self.config.seeds[0], {})
-        parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
-        return digest_json([config.located_digest(), parameters, self.tune.seed])
+    def _config(self, search: Search, tuned: Mapping[str, Any]) -> RunConfig:
+        return run_config(self.config, search.choices, self.config.seeds[0], tuned)
 
     def _study(self, search: Search, number: int = 0) -> optuna.Study:
         module = _optuna()
@@ -159,13 +158,12 @@ class Tuning:
         # optuna 5 has no public way to continue a trial that was started by another process.
         trial = module.Trial(study, started[number]._trial_id) if number < len(started) else study.ask()
         values = {key: suggest(trial, key, parameter) for key, parameter in search.parameters.items()}
-        config = run_config(self.config, search.choices, self.config.seeds[0], values)
         folder = self.out / FOLDER / search.name / f"trial-{number}"
-        return Job(f"{search.name}, trial {number}", folder, config, figures=False)
+        return Job(f"{search.name}, trial {number}", folder, self._config(search, values), figures=False)
 
     def _untuned(self, search: Search) -> dict[str, Any]:
         """Return the config's values of a search's parameters, except those outside their range."""
-        resolved = resolve(run_config(self.config, search.choices, self.config.seeds[0], {}))
+        resolved = resolve(self._config(search, {}))
         values = {key: resolved.value_of(key) for key in search.parameters}
         return {key: value for key, value in values.items() if is_allowed(search.parameters[key], value)}
 
@@ -192,7 +190,7 @@ class Tuning:
         found = []
         for search in chosen:
             finished = sum(trial.state.is_finished() for trial in self._study(search).trials[: self.tune.trials])
-            found += [run_config(self.config, search.choices, self.config.seeds[0], {})] * (self.tune.trials - finished)
+            found += [self._config(search, {})] * (self.tune.trials - finished)
         return found
 
     def best(self) -> dict[str, dict[str, Any]]:

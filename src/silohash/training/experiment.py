@@ -104,7 +104,9 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     vectors = config.features.text.get("vectors")
     if vectors and not Path(str(vectors)).is_file():
         raise errors.MissingFile(f"{vectors} is missing. {GIVE_ANOTHER}")
-    run = Run.create(folder, resolved, parts, environment(config), archive)
+    run = Run(folder, resolved)
+    run.check_free()
+    run.describe(parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run
 

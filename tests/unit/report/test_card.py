@@ -51,7 +51,7 @@ def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
         )
     assert good.strip().startswith(headline(read_results(run.results_path)).sentence)
     assert "120 items" in good
-    assert f"round {run.model.round + 1} of 2" in good
+    assert f"round {run.model.record.round + 1} of 2" in good
 
 
 @pytest.mark.whole_run

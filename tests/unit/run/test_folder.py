@@ -73,7 +73,9 @@ def parts(archive: Archive) -> Partition:
 
 @pytest.fixture
 def run(tmp_path: Path, resolved: ResolvedConfig, parts: Partition, archive: Archive) -> Run:
-    return Run.create(tmp_path / "mine", resolved, parts, ENVIRONMENT, archive)
+    run = Run(tmp_path / "mine", resolved)
+    run.describe(parts, ENVIRONMENT, archive)
+    return run
 
 
 def test_paths_of_a_run() -> None:
@@ -128,16 +130,10 @@ def test_a_new_run_holds_what_is_known_before_its_first_round(
     assert read.rounds() == []
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(
-    run: Run, resolved: ResolvedConfig, parts: Partition, archive: Archive
-) -> None:
-    before = {path: path.read_bytes() for path in run.folder.iterdir()}
+def test_a_folder_that_holds_a_run_is_refused(run: Run) -> None:
     message = r"already holds a run\. Continue it with: silohash resume .*mine; or choose another folder with --out"
-    with pytest.raises(UserError, match=message):
-        run.check_free()
     with pytest.raises(AlreadyExists, match=message):
-        Run.create(run.folder, resolved, parts, {"python": "another"}, archive)
-    assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
+        run.check_free()
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -147,18 +143,14 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "name", ["report.html", "config.toml", "results.csv", "partition.json", "model/weights.bin", "notes.txt"]
 )
-def test_files_of_the_user_are_refused_before_anything_is_written(
-    tmp_path: Path, resolved: ResolvedConfig, parts: Partition, archive: Archive, name: str
-) -> None:
+def test_files_of_the_user_are_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
     path = tmp_path / "theirs" / name
     path.parent.mkdir(parents=True)
     path.write_text("mine")
     first = Path(name).parts[0]
     message = rf'theirs" already holds files that do not belong to a run: {first}\. Choose a new or an empty folder'
-    with pytest.raises(UserError, match=message):
-        Run(tmp_path / "theirs").check_free()
     with pytest.raises(ForeignFiles, match=message):
-        Run.create(tmp_path / "theirs", resolved, parts, ENVIRONMENT, archive)
+        Run(tmp_path / "theirs").check_free()
     assert tree(tmp_path / "theirs") == {name: b"mine"}
 
 
@@ -186,7 +178,9 @@ def test_an_interrupted_creation_is_repeated(
 ) -> None:
     for name in (".lock", "partition.json", "environment.json", "archive.safetensors"):
         (tmp_path / name).write_text("{}")
-    run = Run.create(tmp_path, resolved, parts, ENVIRONMENT, archive)
+    run = Run(tmp_path, resolved)
+    run.check_free()
+    run.describe(parts, ENVIRONMENT, archive)
     assert run.config == resolved.config
     assert read_json(tmp_path / "environment.json", dict[str, object]) == ENVIRONMENT
 
@@ -294,7 +288,7 @@ def trained(tmp_path: Path) -> Run:
     folder = write_archive(tmp_path / "data" / "birds", count=30)
     settings = resolve(tiny_config(folder))
     found = archive_of(settings.config.data)
-    Run.create(tmp_path / "run", settings, partition(found, "iid", 3, 0), ENVIRONMENT, found)
+    Run(tmp_path / "run", settings).describe(partition(found, "iid", 3, 0), ENVIRONMENT, found)
     return Run.open(tmp_path / "run")
 
 

@@ -81,7 +81,7 @@ def test_folder_of_a_run(run: Run, archive: Path) -> None:
     assert [record.round for record in run.rounds()] == [0, 1, 2]
     assert len(run.partition.silos) == 3
     best = [record.round for record in run.rounds() if record.best][-1]
-    assert run.model.round == best
+    assert run.model.record.round == best
     assert run.name == "run"
 
 
@@ -225,7 +225,7 @@ def test_an_archive_without_queries_is_trained_and_this_is_stated(tmp_path: Path
     settings = {"federated": {"rounds": 2}, "evaluate": {"validation": 0}}
     run = experiment.train(resolve(tiny_config(own, **settings)), tmp_path / "run", notify=said.append)
     assert said[-1].startswith('Archive "archive" does not have items in the split "query"')
-    assert run.model.round == 1
+    assert run.model.record.round == 1
 
 
 @pytest.mark.whole_run

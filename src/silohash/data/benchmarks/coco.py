@@ -16,17 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import DamagedFile, MissingContent, MissingFile
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
 from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
-KEY = "coco"
 ITEMS = (122_218, 123_287)
 CLASSES = 80
 YEARS = (2014, 2017)
@@ -264,55 +263,16 @@ def elements(path: Path, key: str) -> Iterator[Any]:
         raise DamagedFile(f"{path} is damaged or not a JSON object ({reason}). {reading.RESTORE}") from error
 
 
-_UCCH_FILE = "MSCOCO_deep_doc2vec_data_rand.h5py"
-_IMAGE, _TEXT, _LABELS = (Named(_UCCH_FILE, (name,)) for name in ("XAll", "YAll", "LAll"))
+_named = partial(Named, "MSCOCO_deep_doc2vec_data_rand.h5py")
+_IMAGE, _TEXT, _LABELS = (_named((name,)) for name in ("XAll", "YAll", "LAll"))
 _UCCH_ARRAYS = matlab_arrays.ArrayFiles(_IMAGE, _TEXT, _LABELS, items=ITEMS, classes=CLASSES)
 
-LAYOUTS = (
-    Layout(
-        name="ucch-h5py",
-        summary=f"UCCH: {_UCCH_FILE}, features of which the last 5,000 rows are queries",
-        needs=(Need(f"**/{_UCCH_FILE}", "XAll, YAll and LAll"),),
-        read=partial(matlab_arrays.read_with_last_queries, _UCCH_ARRAYS, 5_000),
-        options=matlab_arrays.STATED_OPTIONS,
-    ),
+COCO = described(
+    "coco",
+    layout("coco/ucch-h5py", partial(matlab_arrays.read_with_last_queries, _UCCH_ARRAYS, 5_000)),
     picture_list_layout({CLASSES: ITEMS}),
     LISTS,
     REGION_ARRAYS,
-    Layout(
-        name="json",
-        summary="the collectors' release: annotations/instances_*.json and captions_*.json of 2014 or 2017",
-        needs=(
-            Need("**/instances_*20*.json", "pictures, categories and boxes"),
-            Need("**/captions_*20*.json", "captions", optional=True),
-            Need("**/*20*/*.jpg", "the pictures, in train2014 and val2014, or train2017 and val2017", optional=True),
-        ),
-        read=read_annotations,
-        options={"year": "2014 or 2017", "captions": reading.CAPTIONS_OPTION},
-    ),
-    Layout(
-        name="karpathy-json",
-        summary="Karpathy's dataset_coco.json: captions of the pictures of 2014 in train, restval, val and test",
-        needs=(
-            Need("**/dataset_coco.json", "pictures with captions and splits"),
-            Need("**/instances_*2014.json", "pictures, categories and boxes, for labels = true", optional=True),
-            Need("**/*2014/*.jpg", "the pictures, in train2014 and val2014", optional=True),
-        ),
-        read=partial(read_karpathy, "dataset_coco.json"),
-        options={
-            "captions": reading.CAPTIONS_OPTION,
-            "restval": "whether to train on the part restval",
-            "labels": "whether to read the 80 categories from instances_*2014.json",
-        },
-    ),
-)
-
-COCO = Dataset(
-    key=KEY,
-    title="MS-COCO",
-    summary="Open MS-COCO from files that the user provides: 123,287 photos with captions and 80 labels.",
-    source="Lin et al., Microsoft COCO, ECCV 2014; Chen et al., arXiv 1504.00325",
-    license="annotations CC BY 4.0; pictures under their Flickr licenses",
-    layouts=LAYOUTS,
-    default_protocol="feduch",
+    layout("coco/json", read_annotations),
+    layout("coco/karpathy-json", partial(read_karpathy, "dataset_coco.json")),
 )

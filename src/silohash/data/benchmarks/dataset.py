@@ -31,6 +31,7 @@ from silohash.data.regions import Regions
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 PROTOCOLS = Path(__file__).with_name("protocols.toml")
+DATASETS = read_toml(PROTOCOLS.with_name("datasets.toml"), remedy=REINSTALL, missing=REINSTALL)
 AUTO = "auto"
 OPTIONS = ("root", "layout", "protocol", "seed", "sample", "text_features")
 """Options of every data set; each layout's reader has more."""
@@ -252,6 +253,11 @@ class Dataset:
         ).with_digest()  # fmt: skip
 
 
+def described(key: str, *layouts: Layout) -> Dataset:
+    """Return the data set whose facts ``datasets.toml`` states."""
+    return Dataset(key=key, layouts=layouts, **DATASETS[key])
+
+
 def benchmark(name: str) -> Dataset | None:
     """Return the data set of a name, or None if it is not the name of an archive whose files the user provides."""
     opener = ARCHIVES.resolve(name) if name in ARCHIVES.names() else None
@@ -308,7 +314,6 @@ class Inspection:
     contents: Contents
     overlaps: Mapping[str, int]
     mismatches: Mapping[str, str | None]
-    protocol: str
     archive: Archive
 
 
@@ -331,7 +336,6 @@ def inspect(dataset: Dataset, *, root: str = "", layout: str = AUTO, protocol: s
         contents=contents,
         overlaps=_overlaps(contents),
         mismatches=mismatches,
-        protocol=choice.name,
         archive=dataset.archive(contents, choice),
     )
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import WrongShape
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import checks
-from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, Named, read_pictures
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_arrays import ArrayFiles, Named, read_pictures
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
@@ -93,39 +93,5 @@ def _hierarchy(labels: npt.NDArray[np.uint8], coarse: int) -> tuple[dict[str, np
     return (columns if single.all() else {}), notes
 
 
-def _layout(items: int, coarse: int, fine: int, queries: int) -> Layout:
-    return Layout(
-        name="shdch",
-        summary="SHDCH: image.mat, tag.mat and label.mat; the first rows are queries",
-        needs=(
-            Need("**/image.mat", "Image: the pictures, 224 x 224"),
-            Need("**/tag.mat", "Tag: words of the description"),
-            Need("**/label.mat", f"Label: {coarse} coarse and {fine} fine classes"),
-        ),
-        read=partial(read_shdch, items, coarse, fine, queries),
-        options={
-            "labels": f"fine ({fine} classes), coarse ({coarse}) or both",
-            "queries": "number of first rows that are queries",
-            **PICTURE_OPTIONS,
-        },
-    )
-
-
-FASHIONVC = Dataset(
-    key="fashionvc",
-    title="FashionVC",
-    summary="Open FashionVC from files that the user provides: 19,862 products with 27 fine labels in 8 coarse ones.",
-    source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
-    layouts=(_layout(19_862, 8, 27, 3_000),),
-    default_protocol="fedcafe",
-)
-
-SSENSE = Dataset(
-    key="ssense",
-    title="Ssense",
-    summary="Open Ssense from files that the user provides: 15,696 products with 28 fine labels in 4 coarse ones.",
-    source="Sun et al., Supervised Hierarchical Cross-Modal Hashing, SIGIR 2019, as distributed by SHDCH "
-    "(github.com/SDU-MIMA/SHDCH)",
-    layouts=(_layout(15_696, 4, 28, 2_000),),
-    default_protocol="fedcafe",
-)
+FASHIONVC = described("fashionvc", layout("shdch", partial(read_shdch, 19_862, 8, 27, 3_000), coarse=8, fine=27))
+SSENSE = described("ssense", layout("shdch", partial(read_shdch, 15_696, 4, 28, 2_000), coarse=4, fine=28))

@@ -8,15 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import FilesDiffer
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import picture_list_layout
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 
-KEY = "iapr-tc12"
 ITEMS = (20_000,)
 CONCEPTS = (255, 275)
 FIELDS = ("title", "description", "notes", "location", "date")
@@ -101,8 +100,7 @@ def _read_fields(path: Path | None, wanted: list[str]) -> str:
     return " ".join(" ".join(reading.plain_text(part[1]) for part in parts if part).split())
 
 
-_UCCH_FILE = "iapr-tc12-rand.mat"
-_named = partial(Named, _UCCH_FILE)
+_named = partial(Named, "iapr-tc12-rand.mat")
 _UCCH_PARTS = matlab_arrays.PartFiles(
     database=matlab_arrays.ArrayFiles(_named(("VDatabase",)), _named(("YDatabase",)), _named(("databaseL",))),
     test=matlab_arrays.ArrayFiles(_named(("VTest",)), _named(("YTest",)), _named(("testL",))),
@@ -110,38 +108,9 @@ _UCCH_PARTS = matlab_arrays.PartFiles(
     queries=(2_000,),
 )
 
-LAYOUTS = (
-    Layout(
-        name="ucch-mat",
-        summary=f"UCCH: {_UCCH_FILE}, features of a database and a test part",
-        needs=(Need(f"**/{_UCCH_FILE}", "VDatabase, YDatabase, databaseL, VTest, YTest and testL"),),
-        read=partial(matlab_arrays.read_parts, _UCCH_PARTS),
-        options=matlab_arrays.STATED_OPTIONS,
-    ),
+IAPR_TC12 = described(
+    "iapr-tc12",
+    layout("iapr-tc12/ucch-mat", partial(matlab_arrays.read_parts, _UCCH_PARTS)),
     picture_list_layout({CONCEPTS[0]: ITEMS}),
-    Layout(
-        name="raw",
-        summary="the collectors' release with the segments of SAIAPR: images, annotations, labels.txt and wlist.txt",
-        needs=(
-            Need("**/images/**/*.jpg", "the 20,000 pictures"),
-            Need("**/*.eng", "one annotation in English per picture"),
-            Need("**/labels.txt", "picture, segment and label of each segment"),
-            Need("**/wlist.txt", "the labels' names"),
-        ),
-        read=read_collectors_files,
-        options={
-            "concepts": "255 (the labels that occur) or 275 (all of the list)",
-            "fields": "the parts of an annotation that make up the text, joined with |",
-        },
-    ),
-)
-
-IAPR_TC12 = Dataset(
-    key=KEY,
-    title="IAPR TC-12",
-    summary="Open IAPR TC-12 from files that the user provides: 20,000 photos with descriptions and 255 labels.",
-    source="Grubinger et al., The IAPR TC-12 Benchmark, 2006; Escalante et al., The Segmented and Annotated IAPR TC-12 "
-    "Benchmark, CVIU 2010",
-    layouts=LAYOUTS,
-    default_protocol="dcmh",
+    layout("iapr-tc12/raw", read_collectors_files),
 )

@@ -8,15 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import MissingFile, OutOfRange
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import PROMINENT, Contents
 
-KEY = "mirflickr25k"
 ITEMS = (20_015,)
 CLASSES = 24
 CONCEPTS = (CLASSES, 38)
@@ -97,38 +96,12 @@ _MERGED = matlab_arrays.ArrayFiles(
     classes=CLASSES,
 )
 
-LAYOUTS = (
-    matlab_arrays.picture_layout("dcmh-mat", KEY, items=ITEMS, classes=CLASSES),
-    Layout(
-        name="dcmh-merged",
-        summary="DCMH and FedCAFE: FLICKR-25K.mat with pictures, tags and labels, in any of its three variants "
-        "(by MATLAB, repacked by Python, with structs)",
-        needs=(Need("**/FLICKR-25K.mat", "images, YAll and LAll"),),
-        read=partial(matlab_arrays.read_pictures, _MERGED),
-        options=matlab_arrays.PICTURE_OPTIONS,
-    ),
-    matlab_arrays.feature_layout("ucch-mat", KEY, ("iall-vgg",), items=ITEMS, classes=CLASSES),
+MIRFLICKR25K = described(
+    "mirflickr25k",
+    matlab_arrays.picture_layout("dcmh-mat", "mirflickr25k", items=ITEMS, classes=CLASSES),
+    layout("dcmh-merged", partial(matlab_arrays.read_pictures, _MERGED)),
+    matlab_arrays.feature_layout("ucch-mat", "mirflickr25k", ("iall-vgg",), items=ITEMS, classes=CLASSES),
     picture_list_layout({CLASSES: ITEMS}),
     LISTS,
-    Layout(
-        name="raw",
-        summary="the collectors' release: im*.jpg, mirflickr25k_annotations_v080/*.txt and meta/tags/tags*.txt",
-        needs=(
-            Need("**/im*.jpg", "the 25,000 pictures"),
-            Need("**/mirflickr25k_annotations*/*.txt", "one file per concept, with the numbers of its pictures"),
-            Need("**/tags/tags*.txt", "one file of tags per picture, one tag per line"),
-        ),
-        read=read_collectors_files,
-        options={"concepts": "24, or 38 with those that mark only the pictures in which the concept is prominent"},
-    ),
-)
-
-MIRFLICKR25K = Dataset(
-    key=KEY,
-    title="MIRFlickr-25K",
-    summary="Open MIRFlickr-25K from files that the user provides: 25,000 photos with tags and 24 or 38 labels.",
-    source="Huiskes and Lew, The MIR Flickr Retrieval Evaluation, MIR 2008",
-    license="each picture under its own Creative Commons license",
-    layouts=LAYOUTS,
-    default_protocol="dcmh",
+    layout("mirflickr25k/raw", read_collectors_files),
 )

@@ -9,16 +9,15 @@ import numpy.typing as npt
 from silohash.base.errors import FilesDiffer, MissingFile
 from silohash.base.types import Rows
 from silohash.data.archive import Features, Texts
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, feature_layout, picture_layout
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS, picture_list_layout
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
-KEY = "nus-wide"
 ITEMS_21 = (195_834,)
 ITEMS_10 = (186_577, 186_557)
 CLASSES = (10, 21, 81)
@@ -128,7 +127,8 @@ def _find_pictures(root: Path, names: Sequence[str], folder: str | None) -> tupl
     return reading.check_picture_files(root / folder, names, remedy)
 
 
-LAYOUTS = (
+NUS_WIDE = described(
+    "nus-wide",
     picture_layout("dcmh-mat-21", "nus-wide-tc21", items=ITEMS_21, classes=21),
     picture_layout("dcmh-mat-10", "nus-wide-tc10", items=ITEMS_10, classes=10),
     feature_layout("features-mat-21", "nus-wide-tc21", ("xall-vgg", "xall"), items=ITEMS_21, classes=21),
@@ -137,30 +137,5 @@ LAYOUTS = (
     DSCMR_LAYOUT,
     LISTS,
     COMPANION_LISTS,
-    Layout(
-        name="raw",
-        summary="the collectors' release: Groundtruth/AllLabels, NUS_WID_Tags/AllTags1k.txt and ImageList/Imagelist.txt",
-        needs=(
-            Need("**/Imagelist.txt", "the names of the 269,648 pictures"),
-            Need("**/AllLabels/Labels_*.txt", "81 files, one per concept, with 0 or 1 per line"),
-            Need("**/AllTags1k.txt", "which of the 1,000 tags each picture has"),
-            Need("**/TagList1k.txt", "the 1,000 tags, for text = words", optional=True),
-            Need("Flickr/*/*.jpg", "the pictures", optional=True),
-        ),
-        read=read_collectors_files,
-        options={
-            "classes": "81, or the 21 or 10 with the most pictures",
-            "text": "tags (1,000 columns of 0 and 1) or words",
-            "pictures": "the folder of pictures, relative to the data set's folder",
-        },
-    ),
-)
-
-NUS_WIDE = Dataset(
-    key=KEY,
-    title="NUS-WIDE",
-    summary="Open NUS-WIDE from files that the user provides: 269,648 photos with tags and 10, 21 or 81 labels.",
-    source="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
-    layouts=LAYOUTS,
-    default_protocol="dcmh",
+    layout("nus-wide/raw", read_collectors_files),
 )

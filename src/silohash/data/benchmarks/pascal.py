@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from silohash.data.archive import multi_hot
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.protocols.contents import Contents
-
-KEY = "pascal-sentence"
 
 
 def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
@@ -46,21 +44,4 @@ def _by_class(root: Path, pattern: str) -> dict[str, Path]:
     return reading.first_by(lambda path: f"{path.parent.name}/{path.stem}", files)
 
 
-LAYOUTS = (
-    DSCMR_LAYOUT,
-    Layout(
-        name="raw",
-        summary="the collectors' release: dataset/<class>/*.jpg and sentence/<class>/*.txt with five sentences each",
-        needs=(Need("**/dataset/*/*.jpg", "the pictures"), Need("**/sentence/*/*.txt", "five sentences per picture")),
-        read=read_collectors_files,
-        options={"captions": reading.CAPTIONS_OPTION},
-    ),
-)
-
-PASCAL_SENTENCE = Dataset(
-    key=KEY,
-    title="Pascal Sentence",
-    summary="Open Pascal Sentence from files that the user provides: 1,000 photos with five sentences each, in 20 classes.",
-    source="Rashtchian et al., Collecting Image Annotations Using Amazon's Mechanical Turk, NAACL HLT 2010 workshop",
-    layouts=LAYOUTS,
-)
+PASCAL_SENTENCE = described("pascal-sentence", DSCMR_LAYOUT, layout("pascal-sentence/raw", read_collectors_files))

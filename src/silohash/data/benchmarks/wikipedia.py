@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from silohash.data.archive import multi_hot
-from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.dataset import described
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import layout
 from silohash.data.protocols.contents import Contents
 
-KEY = "wikipedia"
-RASIWASIA = "Rasiwasia et al., A New Approach to Cross-Modal Multimedia Retrieval, ACM Multimedia 2010"
 ITEMS = (2_866, 2_635)
 TEST, VALIDATION = 693, 231
 LIST_COLUMNS = 3
@@ -84,27 +82,8 @@ def read_dscmr(root: Path, *, overlap: str = "refuse", shuffled: str = "refuse")
     return replace(contents, stated=stated, notes={**contents.notes, "splits": note})
 
 
-LAYOUTS = (
+WIKIPEDIA = described(
+    "wikipedia",
     replace(matlab_arrays.DSCMR_LAYOUT, read=read_dscmr),
-    Layout(
-        name="raw",
-        summary="the collectors' release: two lists, texts/*.xml, images/<category>/*.jpg and categories.list",
-        needs=(
-            Need("**/trainset_txt_img_cat.list", "text, picture and category of each training item"),
-            Need("**/testset_txt_img_cat.list", "text, picture and category of each test item"),
-            Need("**/texts/*.xml", "the articles"),
-            Need("**/images/**/*.jpg", "the pictures"),
-            Need("**/categories.list", "the categories' names"),
-        ),
-        read=read_collectors_files,
-    ),
-)
-
-WIKIPEDIA = Dataset(
-    key=KEY,
-    title="Wikipedia",
-    summary="Open Wikipedia from files that the user provides: 2,866 pictures with articles in ten classes.",
-    source=RASIWASIA,
-    layouts=LAYOUTS,
-    default_protocol="rasiwasia",
+    layout("wikipedia/raw", read_collectors_files),
 )

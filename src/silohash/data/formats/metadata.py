@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from silohash.base import errors
+from silohash.base.attempts import attempted
 from silohash.base.names import tidy
 from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
 from silohash.data.formats.columns import KNOWN, describe_slips, named
@@ -90,10 +91,7 @@ def _unclosed(first: int, last: int) -> str:
 
 
 def _cells(line: str, delimiter: str) -> Sequence[str]:
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        return []
+    return attempted(lambda: next(csv.reader([line], delimiter=delimiter), []), csv.Error, otherwise=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +172,8 @@ def _is_row(folder: Path, header: Sequence[str], cells: Sequence[str]) -> bool:
     """Return whether a line is certainly a row by itself: it has all cells, and names a picture that exists."""
     if len(cells) != len(header) or "file_name" not in header:
         return False
-    try:
-        return (folder / cells[header.index("file_name")].strip()).is_file()
-    except (OSError, ValueError):
-        return False
+    path = folder / cells[header.index("file_name")].strip()
+    return attempted(path.is_file, OSError, ValueError, otherwise=False)
 
 
 def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:

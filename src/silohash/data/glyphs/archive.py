@@ -16,8 +16,8 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from silohash.base.arrays import whole
-from silohash.base.files import digest_bytes, digest_json
-from silohash.base.forms import REINSTALL, reading
+from silohash.base.files import digest_bytes, digest_json, read_toml
+from silohash.base.forms import REINSTALL, of_value, reading
 from silohash.base.seeds import derive
 from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
@@ -113,20 +113,7 @@ TRAIN_SHARE = 0.5
 SIZE_PIXELS = 32
 INK_PIXELS = 28
 
-CARD = ArchiveCard(
-    name="glyphs",
-    source="Characters of the DejaVu (dejavu-fonts.github.io) and STIX (stixfonts.org) fonts, with "
-    "names from the Unicode character database (unicode.org)",
-    license="DejaVu: Bitstream Vera license, changes in the public domain; STIX: SIL Open Font License 1.1; "
-    "names: Unicode License",
-    protocol="glyphs/unseen-characters",
-    notes={
-        "relevant": "items that share a kind",
-        "split": "by character, in each library: 10 % query, half of the others train, all others database; so no "
-        "query character is trained on or searched in any face, and about half "
-        "of the database's characters are never trained on",
-    },
-)  # fmt: skip
+CARD = of_value(read_toml(FILE.with_name("card.toml"), remedy=REINSTALL, missing=REINSTALL), ArchiveCard)
 
 
 def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:

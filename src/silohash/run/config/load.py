@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -38,12 +38,12 @@ from silohash.run.config.objections import (
     remarks_on_settings,
 )
 from silohash.run.config.sections import (
+    EvaluateConfig,
     ExchangeConfig,
     FederatedConfig,
     LocalConfig,
     PartitionConfig,
     RunConfig,
-    Section,
 )
 from silohash.run.config.wrong_types import missing, wrong_type
 
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 Source = Path | Mapping[str, Any]
 MethodTable: TypeAlias = "LocalConfig | FederatedConfig | MemberConfig"
-_Section = TypeVar("_Section", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -277,16 +276,16 @@ def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def check_section(section: type[_Section], value: Mapping[str, Any], *, where: str) -> _Section:
-    """Return one table of a config.
+def evaluate_config(value: Mapping[str, Any]) -> EvaluateConfig:
+    """Return the table ``[evaluate]`` with some values.
 
     Raises:
-        UserError: If a value is wrong; the message begins with ``where``, the table's name.
+        UserError: If a value is wrong.
     """
     try:
-        return section.model_validate(value)
+        return EvaluateConfig.model_validate(value)
     except ValidationError as error:
-        raise _wrong_value(error, section, prefix=where, known=list(section.model_fields)) from error
+        raise _wrong_value(error, EvaluateConfig, prefix="evaluate", known=list(EvaluateConfig.model_fields)) from error
 
 
 def read_override(override: str) -> tuple[str, Any]:

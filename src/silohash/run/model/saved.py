@@ -196,11 +196,6 @@ class SavedModel:
         """The names of the models: ``global``, and the silo's name of each personal model."""
         return self.record.weights
 
-    @property
-    def round(self) -> int:
-        """The round that was chosen, from 0."""
-        return self.record.round
-
     def modalities_of_queries(self, *, vectors: bool) -> tuple[Modality, ...]:
         """Return the modalities in which queries are feature vectors, or those in which they are texts and pictures."""
         kinds = {modality: featurizer.kind for modality, featurizer in self.featurizers.items()}
@@ -274,7 +269,7 @@ class SavedModel:
             weights={
                 name: Weights.read(self.files.path(weights_file(number))) for number, name in enumerate(self.names)
             },
-            round=self.round, calibration=self.record.calibration, codes=self.record.codes,
+            round=self.record.round, calibration=self.record.calibration, codes=self.record.codes,
         )  # fmt: skip
 
     def _resolved(self) -> ResolvedConfig:

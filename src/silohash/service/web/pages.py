@@ -199,12 +199,12 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
 
 
 async def _hits(service: Service, who: str, form: SearchForm, *, counts: bool = True) -> Hits:
-    """Return the hits that a form asks for, usually with the counts of values."""
+    """Return the hits that a form asks for. Without ``counts``, a list has only those of silos, because it needs some."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
     newest_by = None if form.searches else date
-    facets = counted if counts else ()
+    facets = counted if counts else () if form.searches else counted[:1]
     options = replace(form.options(), asker=who, facets=facets, facet_values=MOST_FACET_VALUES, newest_by=newest_by)
     await check_columns(options, service)
     if form.like:

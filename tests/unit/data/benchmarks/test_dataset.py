@@ -213,7 +213,7 @@ def test_inspection_tries_every_protocol(wikipedia: Path) -> None:
     assert [not layout.missing(wikipedia) for layout in WIKIPEDIA.layouts] == [True, False]
     found = inspect(WIKIPEDIA, root=str(wikipedia))
     assert found.layout == "dscmr"
-    assert found.protocol == "default"
+    assert found.archive.card.protocol.startswith("wikipedia/default/")
     assert found.mismatches["default"] is None
     assert found.mismatches["rasiwasia"].startswith(
         'Protocol "rasiwasia" of wikipedia expects 2,866 items and found 80 of 80'

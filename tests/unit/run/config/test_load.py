@@ -19,8 +19,7 @@ from silohash.base.errors import (
     WrongValue,
 )
 from silohash.base.registry import AddedMember
-from silohash.run.config.load import cards_of, check_section, load_config, load_resolved, read_config
-from silohash.run.config.sections import EvaluateConfig
+from silohash.run.config.load import cards_of, evaluate_config, load_config, load_resolved, read_config
 from silohash.run.config.toml import to_toml
 
 GLYPHS = {"data": {"name": "glyphs"}}
@@ -256,9 +255,9 @@ def test_digest_ignores_the_machine_and_nothing_else() -> None:
 
 
 def test_one_table_by_itself() -> None:
-    assert check_section(EvaluateConfig, {"measures": ["P@3"]}, where="evaluate").measures == ("P@3",)
+    assert evaluate_config({"measures": ["P@3"]}).measures == ("P@3",)
     with pytest.raises(WrongValue, match=r"evaluate\.measures: .*mPA"):
-        check_section(EvaluateConfig, {"measures": ["mPA"]}, where="evaluate")
+        evaluate_config({"measures": ["mPA"]})
 
 
 @pytest.mark.parametrize(

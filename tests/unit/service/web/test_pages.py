@@ -376,6 +376,13 @@ def test_an_item_of_results_tells_why_it_was_found_and_leads_to_those_beside_it(
     assert (len(last.all("a", rel="prev")), len(last.all("a", rel="next"))) == (1, 0)
 
 
+def test_an_item_of_a_list_leads_to_those_beside_it(backend: MadeUpBackend) -> None:
+    page = Outline(client_of(backend).get("/item?silo=south&id=item-3&results=browse%3D1%26at%3D4").text)
+    assert page.all("a", href="/?browse=1")
+    assert (len(page.all("a", rel="prev")), len(page.all("a", rel="next"))) == (1, 1)
+    assert backend.requests[-1].facets == ("silo",)
+
+
 @pytest.mark.parametrize(
     "results", ["", "q=red", "q=red&at=7", "q=red&at=0", "at=1", "page=x&at=1", "picture=gone&at=1"]
 )

@@ -173,7 +173,7 @@ def stored(tmp_path: Path, method: str) -> tuple[Run, Path]:
 @pytest.mark.parametrize("method", ["fedavg", "fedala"])
 def test_index_is_built_with_the_model_that_the_silo_deploys(tmp_path: Path, method: str) -> None:
     run, _ = stored(tmp_path, method)
-    assert run.model.round == 3
+    assert run.model.record.round == 3
     assert index_run(run) == {"south": 33}
     name = "south" if method == "fedala" else "global"
     assert run.model.deployed_by("south") == name

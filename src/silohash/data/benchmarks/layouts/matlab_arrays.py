@@ -18,7 +18,7 @@ from silohash.base.errors import ChoiceNeeded, FilesDiffer, MissingFile, OrderDi
 from silohash.base.types import Rows
 from silohash.data.archive import Features, Pictures
 from silohash.data.benchmarks.layouts import checks, reading
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import Layout, layout
 from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import Swap, Variable, open_mat
 from silohash.data.protocols.contents import Contents
@@ -122,11 +122,6 @@ def axis_notes(variables: Mapping[str, Variable], rows: int) -> dict[str, str]:
 
 RAND = "-rand"
 """Ending of the names of files whose rows are shuffled."""
-
-SHUFFLED = "refuse or accept files whose rows are in another order than the others'"
-PICTURE_OPTIONS = {"swap": "auto, yes or no: whether the pictures' height and width are swapped", "shuffled": SHUFFLED}
-FEATURE_OPTIONS = {"rand": "auto, yes or no: whether to use the shuffled files named -rand", "shuffled": SHUFFLED}
-STATED_OPTIONS = {"overlap": "refuse or accept stated splits that share many items", "shuffled": SHUFFLED}
 
 
 @dataclass(frozen=True)
@@ -347,18 +342,7 @@ def _stem_files(stem: str, end: str, image: Named, items: tuple[int, ...], class
 def picture_layout(name: str, stem: str, *, items: tuple[int, ...], classes: int) -> Layout:
     """Return the layout of DCMH's four files of one stem: pictures, tags, labels and names."""
     files = _stem_files(stem, ".mat", Named(f"{stem}-iall.mat", ("IAll",)), items, classes)
-    return Layout(
-        name=name,
-        summary=f"DCMH: {stem}-iall.mat (pictures), -yall.mat (tags), -lall.mat (labels), -fall.mat (names)",
-        needs=(
-            Need(f"**/{stem}-iall.mat", "IAll: the pictures, 224 x 224, version 7.3"),
-            Need(f"**/{stem}-yall.mat", "YAll: the tags, one row per item"),
-            Need(f"**/{stem}-lall.mat", "LAll: the labels, one row per item"),
-            Need(f"**/{stem}-fall.mat", "FAll: the pictures' names", optional=True),
-        ),
-        read=partial(read_pictures, files),
-        options=PICTURE_OPTIONS,
-    )
+    return layout("dcmh", partial(read_pictures, files), name, stem=stem)
 
 
 def feature_layout(name: str, stem: str, features: tuple[str, ...], *, items: tuple[int, ...], classes: int) -> Layout:
@@ -367,21 +351,8 @@ def feature_layout(name: str, stem: str, features: tuple[str, ...], *, items: tu
     ``features`` are the possible endings of the name of the file of features, the shortest last.
     """
     files = _stem_files(stem, "", Named("", ("XAll",)), items, classes)
-    return Layout(
-        name=name,
-        summary=f"UCCH: {stem}-{features[-1]}*.mat (picture features) with -yall.mat and -lall.mat of the same folder",
-        needs=(
-            Need(f"**/{stem}-{features[-1]}*.mat", "XAll: the pictures' features"),
-            Need(f"**/{stem}-yall*.mat", "YAll: the tags, from the same folder"),
-            Need(f"**/{stem}-lall*.mat", "LAll: the labels, from the same folder"),
-            Need(f"**/{stem}-fall*.mat", "FAll: the pictures' names, from the same folder", optional=True),
-        ),
-        read=partial(read_features, files, tuple(f"{stem}-{part}" for part in features)),
-        options=FEATURE_OPTIONS,
-    )
-
-
-DSCMR_COLUMNS = {"img": "picture features", "txt": "text features", "img_lab": "class numbers"}
+    read = partial(read_features, files, tuple(f"{stem}-{part}" for part in features))
+    return layout("features", read, name, stem=stem, features=features[-1])
 
 
 def _dscmr_part(part: str) -> ArrayFiles:
@@ -393,15 +364,5 @@ def _dscmr_part(part: str) -> ArrayFiles:
 
 
 DSCMR = PartFiles(database=_dscmr_part("train"), test=_dscmr_part("test"), class_numbers=True)
-DSCMR_LAYOUT = Layout(
-    name="dscmr",
-    summary="DSCMR: train_ and test_ each with img.mat, txt.mat and img_lab.mat (features and class numbers)",
-    needs=tuple(
-        Need(f"**/{part}_{column}.mat", f"{part}_{column}: {meaning}")
-        for part in ("train", "test")
-        for column, meaning in DSCMR_COLUMNS.items()
-    ),
-    read=partial(read_parts, DSCMR),
-    options=STATED_OPTIONS,
-)
+DSCMR_LAYOUT = layout("dscmr", partial(read_parts, DSCMR))
 """The layout of DSCMR's six files of features."""

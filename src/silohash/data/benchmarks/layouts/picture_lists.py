@@ -16,7 +16,7 @@ from silohash.data.archive import multi_hot
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.checks import pair_notes
 from silohash.data.benchmarks.layouts.matlab_arrays import MatFolder, Named, axis_notes, need_file
-from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.layouts.reading import Layout, layout
 from silohash.data.protocols.contents import Contents
 
 STEMS = {"database": "database", "train": "train", "query": "test"}
@@ -222,39 +222,8 @@ def _overlap_notes(stated: Mapping[str, Rows]) -> dict[str, str]:
     return notes
 
 
-OPTIONS = {
-    "pictures": "the folder that the paths are relative to, itself relative to the data set's folder",
-    "strip": "a prefix to remove from the paths",
-    "classes": "number of classes, if lines hold class numbers",
-}
-
-LISTS = Layout(
-    name="lists",
-    summary="train.txt, test.txt and database.txt of image hashing (HashNet, DeepHash, CSQ): a path and its labels",
-    needs=(
-        Need("database.txt", "the searched pictures with their labels"),
-        Need("test.txt", "the queries with their labels"),
-        Need("train.txt", "the training pictures with their labels", optional=True),
-        Need("**/*.jpg", "the pictures"),
-    ),
-    read=read_lists,
-    options=OPTIONS,
-)
-
-COMPANION_LISTS = Layout(
-    name="companion-lists",
-    summary="database_img.txt and test_img.txt with their labels in separate files",
-    needs=(
-        Need("database_img.txt", "the searched pictures"),
-        Need("test_img.txt", "the queries"),
-        Need("database_label*.txt", "their labels: _label_onehot.txt (0 and 1) or _label.txt (class numbers from 0)"),
-        Need("test_label*.txt", "their labels"),
-        Need("train_img.txt", "the training pictures", optional=True),
-        Need("**/*.jpg", "the pictures"),
-    ),
-    read=read_companion_lists,
-    options=OPTIONS,
-)
+LISTS = layout("lists", read_lists)
+COMPANION_LISTS = layout("companion-lists", read_companion_lists)
 
 
 def read_picture_lists(
@@ -299,14 +268,4 @@ def read_picture_lists(
 def picture_list_layout(published: Mapping[int, tuple[int, ...]], *, endings: tuple[str, ...] = ("",)) -> Layout:
     """Return the layout of torchcmh's lists; the arguments are those of `read_picture_lists`."""
     end = "" if endings == ("",) else "*"
-    return Layout(
-        name="torchcmh",
-        summary="torchcmh: imgList.mat, tagList.mat and labelList.mat, and the pictures as files",
-        needs=(
-            Need(f"**/imgList{end}.mat", "FAll or imgs: the pictures' names"),
-            Need(f"**/tagList{end}.mat", "YAll or tags: the tags"),
-            Need(f"**/labelList{end}.mat", "LAll or labels: the labels"),
-        ),
-        read=partial(read_picture_lists, published, endings),
-        options={"pictures": "the folder that the names are relative to, itself relative to the data set's folder"},
-    )
+    return layout("torchcmh", partial(read_picture_lists, published, endings), end=end)

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import BadLine, MissingFile, NothingUsable, UnreadableFile, UserError
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.base.types import Rows
 from silohash.data.archive import Texts, as_texts
 from silohash.data.catalogue import check_option
@@ -32,10 +34,12 @@ CAPTIONS = ("first", "all", "each")
 """``first``: one item per picture, with its first caption; ``all``: with all captions joined; ``each``: one item per
 caption, with the picture's id in the column ``picture``."""
 
-CAPTIONS_OPTION = "first, all (joined) or each (one item per caption)"
 
 TAG = re.compile(r"<[^>]*>")
 DECLARATION = re.compile(r"<[?!][^>]*>")
+
+LAYOUTS = read_toml(Path(__file__).with_name("layouts.toml"), remedy=REINSTALL, missing=REINSTALL)
+"""The texts of the layouts, by key, and the meanings of options that several layouts have."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -70,6 +74,27 @@ class Layout:
     def missing(self, root: Path) -> list[Need]:
         """Return the required files that are not in the folder."""
         return [need for need in self.needs if not need.optional and not any(root.glob(need.pattern))]
+
+
+def layout(key: str, read: Callable[..., Contents], name: str = "", **values: object) -> Layout:
+    """Return the layout that ``layouts.toml`` describes under a key, whose name is the key without the data set.
+
+    Args:
+        key: Name of a table, such as ``lists`` or ``coco/json``.
+        read: Reads the contents from the data set's folder.
+        name: Another name for the layout.
+        values: What the words in braces in the texts stand for.
+    """
+    facts = LAYOUTS[key]
+    needs = [
+        Need(need["pattern"].format(**values), need["what"].format(**values), need.get("optional", False))
+        for need in facts["needs"]
+    ]
+    options = {
+        option: (meaning or LAYOUTS["options"][option]).format(**values)
+        for option, meaning in facts.get("options", {}).items()
+    }
+    return Layout(name or key.rpartition("/")[2], facts["summary"].format(**values), tuple(needs), read, options)
 
 
 def find(root: Path, pattern: str) -> list[Path]:

@@ -14,7 +14,6 @@ from silohash.base.stamps import file_digests
 from silohash.base.types import Rows
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts import reading
-from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 from silohash.data.regions import WHOLE, Joined, Regions, boxes_of_pictures, fitting
@@ -209,25 +208,4 @@ def _means(part: _Part) -> Features:
     return means
 
 
-REGION_ARRAYS = Layout(
-    name="region-arrays",
-    summary="train_ims.npy, dev_ims.npy, test_ims.npy of image-text matching (SCAN, GSMN) with 5 captions per picture",
-    needs=(
-        Need("test_ims.npy", "features of 36 regions per picture"),
-        Need("test_caps.txt", "5 captions per picture, one per line"),
-        Need("train_ims.npy", "the same for the training pictures", optional=True),
-        Need("train_caps.txt", "their captions", optional=True),
-        Need("dev_ims.npy", "the same for the validation pictures", optional=True),
-        Need("dev_caps.txt", "their captions", optional=True),
-        Need("*_ims_bbx.npy", "boxes of the regions; also *_boxes.npy, or bbox in *_boxes.npz", optional=True),
-        Need(
-            "*_ims_size.npy", "width and height of the pictures, for boxes in pixels; also *_sizes.npy", optional=True
-        ),
-    ),
-    read=read_region_arrays,
-    options={
-        "captions": reading.CAPTIONS_OPTION,
-        "regions": "all (the regions themselves), mean (their mean per picture) or none",
-        "parts": "which of train, dev and test (or testall) to read, joined with |",
-    },
-)  # fmt: skip
+REGION_ARRAYS = reading.layout("region-arrays", read_region_arrays)

@@ -21,7 +21,6 @@ let waits = []; // timers of a search that runs
 // What the present entry of the history follows: "words" that are being typed, or a "drawing". Empty if it is finished.
 let draft = "";
 
-document.documentElement.classList.add("with-script");
 offerSelection();
 offerHistory();
 
