@@ -336,14 +336,8 @@ def damage(job: Job) -> str:
 
 
 def changes(job: Job) -> str:
-    """Return how a started run's settings differ from the study's; empty if they do not."""
-    run = Run(job.folder)
-    if not run.config_path.exists():
-        return ""
-    try:
-        before = run.config
-    except UserError:
-        return ""
+    """Return how a started run's settings differ from the study's; empty if they do not, or cannot be read."""
+    before = attempted(lambda: Run(job.folder).config, UserError, otherwise=job.config)
     return "" if before.located_digest() == job.config.located_digest() else difference(before, job.config)
 
 

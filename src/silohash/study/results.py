@@ -94,11 +94,9 @@ def collect(config: StudyConfig, out: Path) -> StudyResults:
     return StudyResults(config, tuple(found), tuple(missing), tuned)
 
 
-def write_summary(results: StudyResults, out: Path) -> Path:
-    """Write the figures of all runs to the study's ``results.csv`` and return its path."""
-    path = out / "results.csv"
-    write_results(path, [row for run in results.runs for row in run.rows])
-    return path
+def write_summary(results: StudyResults, out: Path) -> None:
+    """Write the figures of all runs to the study's ``results.csv``."""
+    write_results(out / "results.csv", [row for run in results.runs for row in run.rows])
 
 
 def is_finished(run: Run, planned: PlannedRun) -> bool:

@@ -44,8 +44,8 @@ def test_finished_runs_come_in_the_order_of_the_plan(tmp_path: Path) -> None:
     write_peak(found.runs[1].folder / "memory.json", 9)
     assert [run.peak_bytes for run in collect(config, tmp_path).runs] == [None, 9]
     assert (found.runs[0].choices, found.runs[0].seed, found.runs[0].queries) == (planned[1].choices, 1, "digest")
-    path = write_summary(found, tmp_path)
-    assert [line.run for line in read_results(path)] == [planned[1].name, planned[6].name]
+    write_summary(found, tmp_path)
+    assert [line.run for line in read_results(tmp_path / "results.csv")] == [planned[1].name, planned[6].name]
 
 
 def test_the_table_chooses_the_database(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,8 +34,6 @@ PARTS = {"train": "train", "val": "validation"}
 """A part's name in the files -> the split that it stands for."""
 
 KARPATHY_PARTS = ("train", "restval", "val", "test")
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 FIELDS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
@@ -114,7 +113,6 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
     files = [(f"{part}{year}", name) for part, name in zip(instances.parts, instances.names, strict=True)]
     image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
     labels, other_boxes = instances.labels(instances.ids)
-    text, text_notes = reading.text_column(items.texts)
     part = np.array(instances.parts, np.str_)[items.rows]
     counts = {
         "pictures without any category": int((~labels.any(axis=1)).sum()),
@@ -122,14 +120,14 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
         "captions of pictures that are not listed": unlisted,
     }
     return Contents(
-        ids=np.array(items.ids, np.str_), image=image, text=text if captions_of else None, labels=labels[items.rows],
+        ids=items.ids, image=image, text=items.text if captions_of else None, labels=labels[items.rows],
         label_names=instances.label_names(),
         stated={PARTS[name]: np.flatnonzero(part == name) for name in PARTS if (part == name).any()},
         notes={
             "captions": captions if captions_of else "none: there is no file of captions",
             **picture_notes,
             **reading.count_notes(counts),
-            **text_notes,
+            **items.notes,
         },
         columns={"picture": pictures[items.rows], "part": part},
     )  # fmt: skip
@@ -156,17 +154,16 @@ def read_karpathy(
     image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
     part = np.array(parts, np.str_)[items.rows]
     table, names = _read_categories(root, pictures) if labels else (None, ())
-    text, text_notes = reading.text_column(items.texts)
     trained = ("train", "restval") if restval else ("train",)
     return Contents(
-        ids=np.array(items.ids, np.str_), image=image, text=text, labels=None if table is None else table[items.rows],
+        ids=items.ids, image=image, text=items.text, labels=None if table is None else table[items.rows],
         label_names=names,
         stated={
             "train": np.flatnonzero(np.isin(part, trained)),
             "validation": np.flatnonzero(part == "val"),
             "query": np.flatnonzero(part == "test"),
         },
-        notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **text_notes},
+        notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **items.notes},
         columns={"picture": np.array(ids, np.str_)[items.rows], "part": part},
     )  # fmt: skip
 
@@ -249,7 +246,7 @@ def elements(path: Path, key: str) -> Iterator[Any]:
     try:
         with path.open("rb") as stream:
             # ijson does not skip a byte order mark.
-            start = len(BYTE_ORDER_MARK) if stream.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
+            start = len(BOM_UTF8) if stream.read(len(BOM_UTF8)) == BOM_UTF8 else 0
             stream.seek(start)
             # For any other value, ijson.items would yield nothing instead of an error.
             if next(iter(ijson.basic_parse(stream)))[0] != "start_map":

@@ -17,8 +17,6 @@ from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.data.splits import rest_searched
 
-LEVELS = ("fine", "coarse", "both")
-
 
 def read_shdch(
     items: int,
@@ -37,7 +35,8 @@ def read_shdch(
     ``items`` and ``usual_queries`` are the published numbers. The columns of the ``coarse`` classes come first in
     ``label.mat``, then those of the ``fine`` ones.
     """
-    check_option("labels", labels, LEVELS)
+    kept = {"fine": slice(coarse, None), "coarse": slice(coarse), "both": slice(None)}
+    check_option("labels", labels, tuple(kept))
     files = ArrayFiles(
         image=Named("image.mat", ("Image",)),
         text=Named("tag.mat", ("Tag",)),
@@ -48,14 +47,13 @@ def read_shdch(
     every = _check_columns(contents, coarse, fine)
     columns, hierarchy_notes = _hierarchy(every, coarse)
     names = checks.numbered("coarse", coarse) + checks.numbered("fine", fine)
-    kept = {"fine": slice(coarse, None), "coarse": slice(coarse), "both": slice(None)}[labels]
     first = usual_queries if queries is None else queries
     states = 0 < first < len(contents)
     none_stated = f"none stated, because {len(contents):,} items are not more than the {first:,} first rows for queries"
     return replace(
         contents,
-        labels=every[:, kept],
-        label_names=names[kept],
+        labels=every[:, kept[labels]],
+        label_names=names[kept[labels]],
         columns=columns,
         stated=rest_searched(len(contents), np.arange(first)) if states else {},
         notes={**contents.notes, **hierarchy_notes, **({} if states else {"splits": none_stated})},

@@ -25,15 +25,14 @@ def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
     names = tuple(sorted({key.split("/")[0] for key in keys}))
     paths = [files.get(key) for key in chosen]
     image, picture_notes = reading.check_found_pictures(root, paths, "Put the pictures into dataset/<class> again.")
-    text, text_notes = reading.text_column(items.texts)
     without = reading.count_notes({"pictures without a sentence": len(keys) - len(sentence_files)})
     return Contents(
-        ids=np.array(items.ids, np.str_),
+        ids=items.ids,
         image=image,
-        text=text,
+        text=items.text,
         labels=multi_hot([[key.split("/")[0]] for key in chosen], names),
         label_names=names,
-        notes={"captions": captions, **picture_notes, **without, **text_notes},
+        notes={"captions": captions, **picture_notes, **without, **items.notes},
         columns={"picture": np.array(chosen, np.str_)},
     )
 

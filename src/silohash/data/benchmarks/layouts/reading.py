@@ -269,22 +269,21 @@ def unique_ids(names: Sequence[str]) -> npt.NDArray[np.str_]:
 
 
 class Captioned(NamedTuple):
-    """Items made of pictures with captions: each one's picture ``(items,)`` int64, its id, and its text, perhaps empty."""
+    """Items made of pictures with captions: each one's picture, id and text, perhaps empty, ``(items,)``, and notes."""
 
     rows: Rows
-    ids: list[str]
-    texts: list[str]
+    ids: npt.NDArray[np.str_]
+    text: Texts
+    notes: dict[str, str]
 
 
 def spread_captions(pictures: Sequence[str], captions_of: Sequence[Sequence[str]], captions: str) -> Captioned:
     """Make items of pictures, given by their ids, with the captions of each, as one of `CAPTIONS` says."""
     check_option("captions", captions, CAPTIONS)
-    if captions != "each":
-        texts = [" ".join(texts if captions == "all" else texts[:1]) for texts in captions_of]
-        return Captioned(np.arange(len(pictures), dtype=np.int64), list(pictures), texts)
-    items = [(row, k, text) for row, texts in enumerate(captions_of) for k, text in enumerate(texts or ("",))]
-    return Captioned(
-        rows=np.array([row for row, _, _ in items], np.int64),
-        ids=[f"{pictures[row]}#{k}" for row, k, _ in items],
-        texts=[text for _, _, text in items],
-    )
+    rows, ids = list(range(len(pictures))), list(pictures)
+    texts = [" ".join(of_one if captions == "all" else of_one[:1]) for of_one in captions_of]
+    if captions == "each":
+        items = [(row, k, text) for row, of_one in enumerate(captions_of) for k, text in enumerate(of_one or ("",))]
+        rows, texts = [row for row, _, _ in items], [text for _, _, text in items]
+        ids = [f"{pictures[row]}#{k}" for row, k, _ in items]
+    return Captioned(np.array(rows, np.int64), np.array(ids, np.str_), *text_column(texts))

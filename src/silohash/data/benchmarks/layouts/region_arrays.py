@@ -58,7 +58,6 @@ def read_region_arrays(
     found = _read_parts(root, parts)
     pictures = [f"{part.name}-{row}" for part in found for row in range(len(part.captions))]
     items = reading.spread_captions(pictures, [texts for part in found for texts in part.captions], captions)
-    text, text_notes = reading.text_column(items.texts)
     part_of = np.array([part.name for part in found for _ in part.captions], np.str_)[items.rows]
     image: Features | Regions | None = None
     if regions == "mean":
@@ -66,13 +65,13 @@ def read_region_arrays(
     elif regions == "all":
         image = _regions(root, found, items.rows)
     return Contents(
-        ids=np.array(items.ids, np.str_),
+        ids=items.ids,
         image=image,
-        text=text,
+        text=items.text,
         labels=None,
         label_names=(),
         stated={SPLITS[part.name]: np.flatnonzero(part_of == part.name) for part in found},
-        notes={"captions": captions, **_region_notes(root, found, regions), **text_notes},
+        notes={"captions": captions, **_region_notes(root, found, regions), **items.notes},
         columns={"picture": np.array(pictures, np.str_)[items.rows]},
     )
 

@@ -81,11 +81,11 @@ def test_pictures_outside_the_folder_are_not_read(tmp_path: Path) -> None:
 def test_captions_make_items() -> None:
     sentences = [["one", "two"], [], ["three"]]
     each = spread_captions(["a", "b", "c"], sentences, "each")
-    assert each.ids == ["a#0", "a#1", "b#0", "c#0"]
-    assert each.texts == ["one", "two", "", "three"]
+    assert each.ids.tolist() == ["a#0", "a#1", "b#0", "c#0"]
+    assert each.text.tolist() == ["one", "two", "", "three"]
     assert each.rows.tolist() == [0, 0, 1, 2]
-    assert spread_captions(["a", "b", "c"], sentences, "first").texts == ["one", "", "three"]
-    assert spread_captions(["a", "b", "c"], sentences, "all").texts == ["one two", "", "three"]
+    assert spread_captions(["a", "b", "c"], sentences, "first").text.tolist() == ["one", "", "three"]
+    assert spread_captions(["a", "b", "c"], sentences, "all").text.tolist() == ["one two", "", "three"]
     with pytest.raises(WrongChoice, match=r"captions.*al"):
         spread_captions(["a"], [["one"]], "al")
 
