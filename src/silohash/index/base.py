@@ -319,6 +319,11 @@ def ordered(keys: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Keys, Distan
     return some[order], measured[order]
 
 
+def ordered_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[Keys, Distances]:
+    """Return the keys and distances of (key, distance) pairs, ordered by (distance, key)."""
+    return ordered(*np.array(pairs, np.int64).reshape(-1, 2).T)
+
+
 def cut(keys: Keys, distances: Distances, k: int) -> Answer:
     """Return the first k of some ordered items, and the number of further items at the last of these distances."""
     left_out = int(np.count_nonzero(distances[k:] == distances[k - 1])) if len(keys) > k else 0

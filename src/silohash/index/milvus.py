@@ -16,7 +16,7 @@ import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from silohash.base.errors import CopyMissing, WrongAddress
-from silohash.index.base import Answer, Distances, Keys, cut, ordered
+from silohash.index.base import Answer, Distances, Keys, cut, ordered_pairs
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.server import CHANGE_SECONDS, EXTRA_ROWS, SEARCH_SECONDS, ServerIndex, seconds_left
 
@@ -96,7 +96,7 @@ class MilvusIndex(ServerIndex):
         rest = [query for query, hits in zip(codes, found, strict=True) if hits is None]
         cuts = iter(self._cuts(rest, k, conditions) if rest else ())
         answers = [
-            self._near(query, next(cuts), conditions) if hits is None else _ordered(hits)
+            self._near(query, next(cuts), conditions) if hits is None else ordered_pairs(hits)
             for query, hits in zip(codes, found, strict=True)
         ]
         return [cut(keys, distances, k) for keys, distances in answers]
@@ -162,7 +162,7 @@ class MilvusIndex(ServerIndex):
             self._collect(query, radius_bits, ALL, hits)
         for condition in chosen or ():
             hits += self._hits([query], MOST_ROWS, condition, radius_bits)[0]
-        return _ordered(hits)
+        return ordered_pairs(hits)
 
     def _collect(self, query: bytes, radius_bits: int, part: Range, hits: list[tuple[int, int]]) -> None:
         """Add all items within a radius, out of a range of keys. A range with too many items is divided."""
@@ -286,8 +286,3 @@ def _conditions(chosen: Keys | None) -> list[str] | None:
 
 def _encoded(queries: CodeBytes) -> list[bytes]:
     return [row.tobytes() for row in queries]
-
-
-def _ordered(hits: list[tuple[int, int]]) -> tuple[Keys, Distances]:
-    """Return the keys and distances of (key, distance) pairs, ordered by (distance, key)."""
-    return ordered(*zip(*hits, strict=True)) if hits else ordered([], [])

@@ -21,7 +21,7 @@ from psycopg import sql
 
 from silohash.base.errors import CopyMissing
 from silohash.base.files import closed_on_error
-from silohash.index.base import Answer, Distances, Keys, cut, ordered
+from silohash.index.base import Answer, Distances, Keys, cut, ordered_pairs
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.server import CHANGE_SECONDS, EXTRA_ROWS, SEARCH_SECONDS, ServerIndex, seconds_left
 
@@ -101,7 +101,8 @@ class PgvectorIndex(ServerIndex):
         values["radius"] = radius_bits
         with self._connected(seconds_left(SEARCH_SECONDS)) as connection:
             return [
-                _columns(connection.execute(query, {**values, "code": code}).fetchall()) for code in _encoded(queries)
+                ordered_pairs(connection.execute(query, {**values, "code": code}).fetchall())
+                for code in _encoded(queries)
             ]
 
     def _codes(self) -> Iterator[tuple[Keys, CodeBytes]]:
@@ -205,7 +206,7 @@ class PgvectorIndex(ServerIndex):
             self._sql(f"SELECT key, (code <~> {{q}})::int FROM {{}} {order}", where),  # noqa: S608  a literal
             values,
         ).fetchall()
-        keys, distances = _columns(rows)
+        keys, distances = ordered_pairs(rows)
         nearest, near, left_out = cut(keys, distances, k)
         if self.exact and len(rows) == values["most"] and distances[-1] == distances[k - 1]:
             where, values = _filter(chosen, "code <~> {q} = %(cut)s")
@@ -312,8 +313,3 @@ def _filter(chosen: Keys | None, condition: LiteralString = "") -> tuple[Literal
 def _number(cursor: psycopg.Cursor[Any]) -> int:
     row = cursor.fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _columns(rows: list[tuple[int, int]]) -> tuple[Keys, Distances]:
-    """Return the keys and distances of rows, ordered by (distance, key)."""
-    return ordered(*np.array(rows, np.int64).reshape(-1, 2).T)

@@ -319,13 +319,14 @@ def _near(
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
         # All that the only index found is within the limit, which would be its own k-th distance.
         return near
+    most_bits = query.bits if radius_bits is None else radius_bits
     # No code is needed beyond the smallest of the radius and of all k-th distances.
     cuts = [int(distances.max()) for _, distances in near.values() if len(distances) >= k]
-    limit_bits = min([*cuts, query.bits if radius_bits is None else radius_bits])
+    limit_bits = min([*cuts, most_bits])
     if step_bits > 1:
         # Codes up to the largest distance that is rounded like the limit are equals of those at the limit.
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1
-        limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
+        limit_bits = min(most_bits, last_bits)
         return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
     return {name: _inside(*found, limit_bits) for name, found in near.items()}
 
