@@ -97,12 +97,9 @@ class Measure:
             raise NoEffect(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
         if self.kind.needs_cutoff and self.radius_bits is None:
             cutoff_of(self)
-        defaults = {field.name: field.default for field in fields(self)}
-        used = self._options()
-        for option in (*_CHOICES, "folds"):
-            if option not in used and getattr(self, option) != defaults[option]:
-                bare = text.split("[")[0]
-                raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(used)}.')
+        for option in self._options_without_use():
+            bare = text.split("[")[0]
+            raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(self._options())}.')
 
     @property
     def kind(self) -> MeasureKind:
@@ -113,6 +110,11 @@ class Measure:
         folds = ["folds"] if self.by == "pairs" else []
         tied = [] if self.radius_bits is not None else ["ties"]
         return [*self.kind.conventions(self), "by", *folds, *tied, "empty"]
+
+    def _options_without_use(self) -> list[str]:
+        defaults = {field.name: field.default for field in fields(self)}
+        used = self._options()
+        return [name for name in (*_CHOICES, "folds") if name not in used and getattr(self, name) != defaults[name]]
 
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
