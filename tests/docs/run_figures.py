@@ -25,9 +25,9 @@ def store(study: Path, path: Path, axes: Sequence[str], names: Mapping[str, Key]
     """Write the figures of a study's runs. The choices of its axes are given by the folders of their runs."""
     order = [*names.values()]
     rows = [
-        (*names[name], int(seed), *row)
-        for folder in (study / "runs").iterdir()
-        for name, _, seed in [folder.name.rpartition("-seed")]
+        (*choices, int(folder.name.removeprefix(f"{name}-seed")), *row)
+        for name, choices in names.items()
+        for folder in (study / "runs").glob(f"{name}-seed*")
         for row in _figures_of(folder)
     ]
     rows.sort(key=lambda row: (order.index(row[: len(axes)]), *row[len(axes) :]))

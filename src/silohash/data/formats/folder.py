@@ -4,7 +4,8 @@ The metadata has the columns ``file_name`` (relative to the folder), ``text``, a
 ``|``, or a list), ``id`` and ``split``. Every other column is kept and can be partitioned by. ``image.npy`` and
 ``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing modality. An
 ``image.npy`` with three dimensions holds regions of pictures (`silohash.data.regions`).
-``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
+``labels.txt`` lists the allowed labels, one per line. A folder without metadata has its pictures as rows, with the texts of
+the files beside them (`silohash.data.formats.sidecars`). A row that cannot be used is left out and named on the archive's
 card.
 
 Names that differ only in how they were typed are one name (`silohash.base.names`): files, labels and ids. Picture files of
@@ -33,7 +34,8 @@ from silohash.data.formats import doubts
 from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
 from silohash.data.formats.file_names import find_names
-from silohash.data.formats.metadata import MetadataRow, read_metadata
+from silohash.data.formats.metadata import MetadataRow
+from silohash.data.formats.sidecars import read_rows
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
 from silohash.data.pictures.checking import check_pictures, describe_assumptions
@@ -120,7 +122,7 @@ def read_folder(
         UserError: If the metadata is missing or unreadable, given features do not fit it, a file other than a picture leads
             out of the folder, or no row can be used.
     """
-    metadata, rows = read_metadata(path, follow_links=follow_links)
+    metadata, rows = read_rows(path, follow_links=follow_links)
     names = [row.values.get("file_name", "") for row in rows]
     found = find_names(path, names)
     files = [found[name].name for name in names]

@@ -28,7 +28,8 @@ EXAMPLE = (
     "Write metadata.csv in it, for instance:\n"
     "file_name,text,labels\n"
     "pictures/1.jpg,two parrots on a branch,bird|tree\n"
-    "(labels, id, split = query, database or train, and further columns are optional)."
+    "(labels, id, split = query, database or train, and further columns are optional). "
+    "Or put a text file beside each picture, such as boats.txt beside boats.jpg."
 )
 
 

@@ -43,7 +43,8 @@ from silohash.data.formats.folder import (
     row_ids,
     with_one_spelling,
 )
-from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
+from silohash.data.formats.metadata import FILES, NOT_UTF8, MetadataRow, read_metadata
+from silohash.data.formats.sidecars import names_beside, text_beside
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import NAMES, SUFFIXES
 
@@ -282,11 +283,16 @@ class FolderScanner:
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 
-        for name in _file_names(self.folder, unreadable):
-            if Path(name).suffix.lower() not in SUFFIXES:
-                scan.problems[name] = f"its name does not end like that of a {NAMES} file"
+        names = list(_file_names(self.folder, unreadable))
+        pictures = [name for name in names if Path(name).suffix.lower() in SUFFIXES]
+        for name in set(names).difference(pictures, *map(names_beside, pictures)):
+            scan.problems[name] = f"its name does not end like that of a {NAMES} file"
+        for name in pictures:
+            text = text_beside(self.folder, name, boundary)
+            if NOT_UTF8.search(text):
+                scan.problems[name] = "the text beside it is not UTF-8"
             elif boundary.contains(name):
-                yield FolderItem(name, name), ""
+                yield FolderItem(name, name, text), ""
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
 

@@ -32,6 +32,19 @@ def test_pictures_without_metadata_are_items(folder: Path) -> None:
     assert "does not end like that of a PNG, JPEG, WebP, GIF, BMP, TIFF" in scan.problems["notes.txt"]
 
 
+def test_pictures_without_metadata_have_the_texts_beside_them(folder: Path) -> None:
+    for name in ("a.png", "b.jpg", "c.png"):
+        (folder / name).write_bytes(b"content")
+    (folder / "a.txt").write_text("boats", encoding="utf-8")
+    (folder / "b.jpg.txt").write_bytes(b"caf\xe9")
+    scanner = FolderScanner(folder)
+    scan = scanner.scan(later())
+    assert {name: item.text for name, item in scan.items.items()} == {"a.png": "boats", "c.png": ""}
+    assert scan.problems == {"b.jpg": "the text beside it is not UTF-8"}
+    (folder / "a.txt").write_text("ships", encoding="utf-8")
+    assert scanner.scan(later()).items["a.png"].stamp != scan.items["a.png"].stamp
+
+
 def test_a_pipe_is_not_a_picture(folder: Path) -> None:
     os.mkfifo(folder / "a.png")
     assert FolderScanner(folder).scan(later()).problems == {"a.png": 'the picture "a.png" is not a file'}
