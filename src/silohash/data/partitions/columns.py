@@ -83,7 +83,7 @@ def _by_size(
     wanted = len(values) if silos is None else silos
     if wanted > len(values):
         raise TooFew(
-            f'[partition] silos is {wanted}, and column "{column}" has {len(values)} values. '
+            f'[partition] silos is {wanted}, and the number of different values in column "{column}" is {len(values)}. '
             f"Set silos = {len(values)} or fewer, or use another column."
         )
     order = np.argsort(-sizes, kind="stable")
