@@ -1,0 +1,65 @@
+"""Print the tables on items that nobody trained on of `papers/federated.md`, from the figures of single runs.
+
+`python -m tests.docs.federated_page` prints them. With the path of a study, it first stores the figures of its runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from silohash.study.config import load_study
+from silohash.study.plan import folder_name
+from tests.docs.feduch_page import PAPERS, RESULTS
+from tests.docs.run_figures import Columns, figures, store, table
+
+RUNS = RESULTS / "federated.csv"
+RECIPE = PAPERS.parent / "recipes" / "federated.toml"
+DATA = ("coco18", "fashion-0.5")
+EVALUATIONS = ("GG", "PG")
+TASKS = ("i2t", "t2i")
+NAMES = {
+    "FedCMR (hash layers)": "FedCMR, hash layers", "FedCMR (all layers)": "FedCMR, all layers",
+    "FedBi-GNNs": "FedBi-GNNs' weights", "FedRidge, FedAvg": "FedRidge after FedAvg",
+    "CenterAP, FedRidge": "CenterAP, FedRidge after FedAvg",
+}  # fmt: skip
+"""Methods that the page calls otherwise than the recipe."""
+
+
+def methods() -> dict[str, str]:
+    """Return the methods of the study, in its order, by the names that the page has for them."""
+    axis = load_study(RECIPE).axis("method")
+    return {NAMES.get(choice.name, choice.name): choice.name for choice in axis.choices}
+
+
+def columns(items: str) -> Columns:
+    """Return the columns: the data set, and the task. A global model counts before those of the silos."""
+    return {
+        f"{data}, {task}": lambda row, data=data, task=task: [(data, row, name, task, items) for name in EVALUATIONS]
+        for data in DATA
+        for task in TASKS
+    }
+
+
+def tables() -> list[str]:
+    """Return all tables of the page that come from these runs: figures, and differences from FedAvg and from CenterAP's."""
+    found, rows = figures(RUNS), methods()
+    first = table(found, "method", columns("unseen"), dict.fromkeys(rows))
+    others = [
+        table(
+            found, "method", columns("unseen"), {row: None if row == base else base for row in rows}, differences=True
+        )
+        for base in ("FedAvg", "CenterAP, FedAvg")
+    ]
+    return [first, *others]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        named = {
+            folder_name({"data": data, "method": name}): (data, shown)
+            for data in DATA
+            for shown, name in methods().items()
+        }
+        store(Path(sys.argv[1]), RUNS, ["data", "method"], named)
+    print("\n\n".join(tables()))
