@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,34 @@ def new_page(browser: Any, **options: Any) -> Any:
     page = browser.new_page(**options)
     page.set_default_timeout(PATIENCE_MILLISECONDS)
     return page
+
+
+def opening_pages(
+    browser: Any, address: str, *, excused: tuple[str, ...] = (), **window: int
+) -> Iterator[Callable[..., Any]]:
+    """Yield a function that opens a path in a context of its own. Afterwards it is checked that no page had a fault.
+
+    A fault is an error, a request to another address, or a message on the console without one of the ``excused`` parts.
+    """
+    contexts, faults = [], []
+    size = {"width": 1200, "height": 800, **window}
+
+    def opening(path: str = "/", *, at: str = address, **options: Any) -> Any:
+        context = browser.new_context(**{"viewport": size, **options})
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: any(part in message.text for part in excused) or faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        known = (at, "data:", "blob:")
+        page.on("request", lambda request: request.url.startswith(known) or faults.append(request.url))
+        page.goto(at + path)
+        return page
+
+    yield opening
+    for context in contexts:
+        context.close()
+    assert faults == []
 
 
 def until(page: Any, condition: str) -> None:

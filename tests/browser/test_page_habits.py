@@ -18,7 +18,7 @@ from silohash.search.composed import Composed
 from silohash.service.web import uploads
 from silohash.service.web.app import create_app
 from silohash.service.web.form import PAGE_HITS
-from tests.browsers import PATIENCE_MILLISECONDS, new_page, started_browser, until
+from tests.browsers import new_page, opening_pages, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
 PHONE = {"width": 320, "height": 640}
@@ -39,24 +39,9 @@ def served() -> Iterator[tuple[MadeUpBackend, str]]:
 
 @pytest.fixture
 def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable[..., Any]]:
-    """A function that opens a page. Afterwards it is checked that no page had a fault."""
-    contexts, faults = [], []
-    served[0].captions = {}
-
-    def opening(path: str = "/", **options: Any) -> Any:
-        context = browser.new_context(viewport=options.pop("viewport", {"width": 1200, "height": 800}), **options)
-        context.set_default_timeout(PATIENCE_MILLISECONDS)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: "413" in message.text or faults.append(message.text))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(served[1] + path)
-        return page
-
-    yield opening
-    for context in contexts:
-        context.close()
-    assert faults == []
+    backend, address = served
+    backend.captions = {}
+    yield from opening_pages(browser, address, excused=("413",))
 
 
 def choose(page: Any, content: bytes, name: str = "a.png") -> None:

@@ -21,7 +21,7 @@ from silohash.data.catalogue import open_archive
 from silohash.service.backends import LocalBackend
 from silohash.service.web.app import create_app
 from silohash.service.web.uploads import MOST_BYTES
-from tests.browsers import PATIENCE_MILLISECONDS, give_file, started_browser, until
+from tests.browsers import give_file, opening_pages, started_browser, until
 from tests.pictures import small_config
 from tests.runs import write_metadata
 from tests.served import running
@@ -84,23 +84,7 @@ def archive(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def opened(browser: Any, archive: Archive) -> Iterator[Callable[..., Any]]:
-    """A function that opens a page. Afterwards it is checked that no page had a fault."""
-    contexts, faults = [], []
-
-    def opening(path: str = "/", *, address: str = archive.address, **options: Any) -> Any:
-        context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
-        context.set_default_timeout(PATIENCE_MILLISECONDS)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: faults.append(message.text))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(address + path)
-        return page
-
-    yield opening
-    for context in contexts:
-        context.close()
-    assert faults == []
+    yield from opening_pages(browser, archive.address, width=1280, height=900)
 
 
 SHOW = """
@@ -174,7 +158,7 @@ def test_a_large_photograph_on_a_slow_line_is_sent_small(
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(large, quality=100, subsampling=0)
     assert large.stat().st_size > max(25_000_000, MOST_BYTES)
     with SlowLink(int(archive.address.rpartition(":")[2]), 300_000).running() as link:
-        page = opened("/?find=image", address=f"http://127.0.0.1:{link.port}")
+        page = opened("/?find=image", at=f"http://127.0.0.1:{link.port}")
         before = link.up.passed
         page.set_input_files("#file", large)
         page.get_by_role("progressbar", name="Sending the picture").wait_for()
@@ -221,7 +205,7 @@ def test_a_silo_without_its_index_is_named_and_the_others_are_searched(
     run = shutil.copytree(archive.run, tmp_path / "run")
     shutil.rmtree(run / "index" / "silo-2")
     with served(run) as address:
-        page = opened("/?q=a+dog", address=address)
+        page = opened("/?q=a+dog", at=address)
         assert "1 of 2 silos answered" in page.locator("#headline").text_content()
         assert "silo-2" in page.locator(".warning summary").text_content()
         assert shown(page)

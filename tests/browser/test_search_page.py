@@ -11,7 +11,7 @@ import pytest
 from silohash.base.types import Modality
 from silohash.service.web.app import create_app
 from silohash.service.web.form import PAGE_HITS
-from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, give_file, started_browser, until
+from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, give_file, opening_pages, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
 ITEM = "/item?silo=museum&id=item-1&results=q%3Dred%26at%3D2"
@@ -33,28 +33,9 @@ def served() -> Iterator[tuple[MadeUpBackend, str]]:
 
 @pytest.fixture
 def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable[..., Any]]:
-    """A function that opens a page. Afterwards it is checked that no page had a fault or asked another host."""
     backend, address = served
-    contexts, faults = [], []
     backend.missing = {}
-
-    def opening(path: str = "/", **options: Any) -> Any:
-        context = browser.new_context(viewport=options.pop("viewport", {"width": 1200, "height": 800}), **options)
-        context.set_default_timeout(PATIENCE_MILLISECONDS)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: faults.append(message.text))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on(
-            "request", lambda request: request.url.startswith((address, "data:", "blob:")) or faults.append(request.url)
-        )
-        page.goto(address + path)
-        return page
-
-    yield opening
-    for context in contexts:
-        context.close()
-    assert faults == []
+    yield from opening_pages(browser, address)
 
 
 def captions(page: Any) -> list[str]:
