@@ -1,7 +1,7 @@
 """Each data set is named in its own file and in at most three other source files.
 
 The files of methods do not count. They cite the settings of their papers, which differ between data sets. The packed sets
-and their builders are one place.
+and their builders are one place, and so are the tables of the benchmarks: cards, layouts and protocols.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from silohash.data import ARCHIVES
 
 ROOT = Path(silohash.__file__).parent
 MOST_OTHER_FILES = 3
-PACKED, PACKED_BUILDERS = ROOT / "data/packed", ROOT / "data/build/packed"
+PACKED, PACKED_BUILDERS, BENCHMARKS = ROOT / "data/packed", ROOT / "data/build/packed", ROOT / "data/benchmarks"
 SUFFIXES = {".py", ".toml", ".html", ".css", ".js", ".md", ".txt"}
 
 # How archives are written, where that is not their name; the embedded glyphs have a folder of their own.
@@ -62,8 +62,14 @@ def named_in(key: str) -> set[str]:
     pattern, own = re.compile(PATTERNS[key], re.IGNORECASE), own_file(key)
     own = own.parent if own.parent.name == key or own.parent == PACKED else own
     found = {path for path, text in FILES.items() if pattern.search(text)}
-    places = {PACKED if path.is_relative_to(PACKED) or path.is_relative_to(PACKED_BUILDERS) else path for path in found}
-    return {str(path.relative_to(ROOT)) for path in places if not path.is_relative_to(own)}
+    return {str(place.relative_to(ROOT)) for place in map(place_of, found) if not place.is_relative_to(own)}
+
+
+def place_of(path: Path) -> Path:
+    """Returns the place to which a file belongs."""
+    if path.suffix == ".toml" and path.is_relative_to(BENCHMARKS):
+        return BENCHMARKS
+    return PACKED if path.is_relative_to(PACKED) or path.is_relative_to(PACKED_BUILDERS) else path
 
 
 @pytest.mark.parametrize("key", NAMED)

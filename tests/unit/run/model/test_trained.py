@@ -48,7 +48,7 @@ def test_round_trip_gives_the_same_codes_bit_for_bit(
     assert (after.bits, after.modality, list(after.ids)) == (BITS, modality, list(run.archive.ids[rows]))
     assert same_arrays(trained.weights["global"].params, read.trained.weights["global"].params)
     assert read.trained.config == run.config
-    assert read.round == trained.round
+    assert read.record.round == trained.round
 
 
 @pytest.mark.whole_run

@@ -80,7 +80,7 @@ def layout(key: str, read: Callable[..., Contents], name: str = "", **values: ob
     """Return the layout that ``layouts.toml`` describes under a key, whose name is the key without the data set.
 
     Args:
-        key: Name of a table, such as ``lists`` or ``coco/json``.
+        key: Name of a table: a layout, such as ``lists``, or a data set, a slash and a layout.
         read: Reads the contents from the data set's folder.
         name: Another name for the layout.
         values: What the words in braces in the texts stand for.
@@ -180,7 +180,7 @@ def read_zero_one(path: Path, *, columns: int | None = None) -> npt.NDArray[np.u
         UserError: If the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
             others is empty.
     """
-    # One byte per value as it is read, because the table of tags of NUS-WIDE has 270 million.
+    # One byte per value as it is read, because a published table of tags has 270 million.
     digits, width, empty = bytearray(), columns or 0, 0
     try:
         with path.open("rb") as stream:
