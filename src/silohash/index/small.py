@@ -85,8 +85,14 @@ class SmallIndex:
         base.check_k(k)
         queries = check_words(words, self.bits)
         keys, codes = self._searched(allowed)
-        ordered = (base.ordered(keys, _distances(codes, query)) for query in queries)
-        return base.merged_answers([base.cut(*items, k) for items in ordered], k)
+        answer = base.Neighbors.empty(len(queries), k)
+        depth = min(k, len(keys))
+        for row in range(len(queries) if depth else 0):
+            distances = _distances(codes, queries[row])
+            order = np.argsort(distances, kind="stable")[:depth]
+            answer.keys[row, :depth], answer.distances[row, :depth] = keys[order], distances[order]
+            answer.ties_at_cut[row] = np.count_nonzero(distances <= distances[order[-1]]) - depth
+        return answer
 
     def search_radius(
         self, words: Words, radius_bits: int, *, allowed: base.Allowed | None = None
@@ -97,8 +103,9 @@ class SmallIndex:
         answers = []
         for query in check_words(words, self.bits):
             distances = _distances(codes, query)
-            inside = distances <= radius_bits
-            answers.append(base.Neighbors.whole(*base.ordered(keys[inside], distances[inside])))
+            hits = np.flatnonzero(distances <= radius_bits)
+            hits = hits[np.argsort(distances[hits], kind="stable")]
+            answers.append(base.Neighbors.whole(keys[hits], distances[hits].astype(np.int32)))
         return answers
 
     def search_with_ties(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from silohash.data.formats.metadata import FILES, NOT_UTF8, MetadataRow, read_metadata
+from silohash.data.formats.metadata import FILES, UNUSABLE, MetadataRow, read_metadata
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import SUFFIXES
 
@@ -31,31 +31,41 @@ def names_beside(name: str) -> tuple[str, str]:
     return Path(name).with_suffix(TEXT).as_posix(), f"{name}{TEXT}"
 
 
-def text_beside(folder: Path, name: str, boundary: Boundary | None) -> str:
-    """Return the text of the file beside a picture; empty if there is none, or a link leads out of the boundary to it.
+def read_beside(path: Path) -> str:
+    """Return the text of a file beside a picture, in one line. Bytes that are not UTF-8 are surrogates.
 
-    Bytes that are not UTF-8 are surrogates.
+    Raises:
+        OSError: If the file cannot be read.
     """
-    for beside in names_beside(name):
-        if (folder / beside).is_file() and (boundary is None or boundary.contains(beside)):
-            return " ".join((folder / beside).read_bytes().decode("utf-8-sig", "surrogateescape").split())
-    return ""
+    return " ".join(path.read_bytes().decode("utf-8-sig", "surrogateescape").split())
 
 
 def _picture_rows(folder: Path, *, follow_links: bool) -> Iterator[MetadataRow]:
     names, boundary = list(_picture_names(folder)), None if follow_links else Boundary(folder)
     has_folders = any("/" in name for name in names)
     for number, name in enumerate(names, start=1):
-        text = text_beside(folder, name, boundary)
-        if NOT_UTF8.search(text) or "\0" in text:
+        place = {"folder": name.rpartition("/")[0]} if has_folders else {}
+        try:
+            text = _text_beside(folder, name, boundary)
+        except OSError as error:
+            yield MetadataRow(number, problem=f'the text beside "{name}" cannot be read ({error.strerror})')
+            continue
+        if UNUSABLE.search(text):
             yield MetadataRow(number, problem=f'the text beside "{name}" is not UTF-8')
         else:
-            place = {"folder": name.rpartition("/")[0]} if has_folders else {}
             yield MetadataRow(number, {"file_name": name, "text": text, **place})
 
 
+def _text_beside(folder: Path, name: str, boundary: Boundary | None) -> str:
+    """Return the text of the file beside a picture; empty if there is none, or a link leads out of the boundary to it."""
+    for beside in names_beside(name):
+        if (folder / beside).is_file() and (boundary is None or boundary.contains(beside)):
+            return read_beside(folder / beside)
+    return ""
+
+
 def _picture_names(folder: Path) -> Iterator[str]:
-    """Yield the paths of the pictures, relative to the folder, in alphabetical order. Hidden folders are left out."""
+    """Yield the paths of the pictures, relative to the folder, folder by folder. Hidden ones are left out."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -43,8 +44,8 @@ from silohash.data.formats.folder import (
     row_ids,
     with_one_spelling,
 )
-from silohash.data.formats.metadata import FILES, NOT_UTF8, MetadataRow, read_metadata
-from silohash.data.formats.sidecars import names_beside, text_beside
+from silohash.data.formats.metadata import FILES, UNUSABLE, MetadataRow, read_metadata
+from silohash.data.formats.sidecars import names_beside, read_beside
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import NAMES, SUFFIXES
 
@@ -213,6 +214,7 @@ class FolderScanner:
         self.records = Records(folder)
         self._rows: _Rows | None = None
         self._known: dict[str, tuple[Signature, FolderItem]] = {}
+        self._texts: dict[str, tuple[Signature, str]] = {}
         self.names: frozenset[str] = frozenset()
         """Ids of the items that programs did not put there, as of the last scan."""
 
@@ -285,16 +287,36 @@ class FolderScanner:
 
         names = list(_file_names(self.folder, unreadable))
         pictures = [name for name in names if Path(name).suffix.lower() in SUFFIXES]
-        for name in set(names).difference(pictures, *map(names_beside, pictures)):
-            scan.problems[name] = f"its name does not end like that of a {NAMES} file"
-        for name in pictures:
-            text = text_beside(self.folder, name, boundary)
-            if NOT_UTF8.search(text):
-                scan.problems[name] = "the text beside it is not UTF-8"
+        texts = set(chain.from_iterable(map(names_beside, pictures))).intersection(names)
+        self._texts = {name: known for name, known in self._texts.items() if name in texts}
+        for name in names:
+            if Path(name).suffix.lower() not in SUFFIXES:
+                if name not in texts:
+                    scan.problems[name] = f"its name does not end like that of a {NAMES} file"
             elif boundary.contains(name):
-                yield FolderItem(name, name, text), ""
+                beside = (text for text in names_beside(name) if text in texts and boundary.contains(text))
+                yield from self._with_text(scan, name, next(beside, ""))
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
+
+    def _with_text(self, scan: Scan, name: str, beside: str) -> Iterator[tuple[FolderItem, str]]:
+        """Yield a picture with the text beside it, if any, which is read again only if its file has changed."""
+        text = ""
+        try:
+            if beside:
+                current = signature(self.folder / beside)
+                before, text = self._texts.get(beside, (None, ""))
+                if before != current:
+                    text = read_beside(self.folder / beside)
+                    self._texts[beside] = current, text
+        except OSError as error:  # it may be there, so an earlier version of the item is kept
+            scan.problems[name] = f"the text beside it cannot be read ({error.strerror})"
+            scan.waiting.add(name)
+            return
+        if UNUSABLE.search(text):
+            scan.problems[name] = "the text beside it is not UTF-8"
+        else:
+            yield FolderItem(name, name, text), ""
 
     def _add(self, scan: Scan, item: FolderItem, hint: str, now: float) -> None:
         """Add an item, or note why it has to wait or cannot be used."""

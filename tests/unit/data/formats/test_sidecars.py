@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from silohash.base.errors import MissingFile
+from silohash.data.formats import sidecars
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.sidecars import names_beside, read_rows
 
@@ -57,6 +58,15 @@ def test_a_text_that_is_not_utf8_is_named(photos: Path) -> None:
     archive = read_folder(photos)
     assert "boats.png" not in archive.ids
     assert 'the text beside "boats.png" is not UTF-8; left out' in archive.card.skipped[0]
+
+
+def test_a_text_that_cannot_be_read_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(sidecars, "read_beside", refused)
+    problems = {row.problem for row in read_rows(photos)[1]}
+    assert 'the text beside "boats.png" cannot be read (Permission denied)' in problems
 
 
 def test_a_table_counts_before_files_beside_pictures(photos: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from silohash.base.errors import DamagedFile
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures.formats import SUFFIXES
+from silohash.service.items import scan as scan_module
 from silohash.service.items.scan import SETTLED_SECONDS, FolderScanner, Record, Records
 from tests.served import png
 
@@ -43,6 +44,29 @@ def test_pictures_without_metadata_have_the_texts_beside_them(folder: Path) -> N
     assert scan.problems == {"b.jpg": "the text beside it is not UTF-8"}
     (folder / "a.txt").write_text("ships", encoding="utf-8")
     assert scanner.scan(later()).items["a.png"].stamp != scan.items["a.png"].stamp
+
+
+def test_texts_beside_pictures_are_read_once_and_kept_while_unreadable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def reading(path: Path) -> str:
+        read.append(path.name)
+        if len(read) == 2:
+            raise PermissionError(13, "Permission denied")
+        return "boats"
+
+    monkeypatch.setattr(scan_module, "read_beside", reading)
+    (folder / "a.png").write_bytes(b"content")
+    (folder / "a.txt").write_text("boats", encoding="utf-8")
+    scanner = FolderScanner(folder)
+    assert [scanner.scan(later()).items["a.png"].text for _ in range(2)] == ["boats", "boats"]
+    assert read == ["a.txt"]
+    (folder / "a.txt").write_text("ships", encoding="utf-8")
+    scan = scanner.scan(later())
+    assert (scan.items, scan.waiting) == ({}, {"a.png"})
+    assert "cannot be read" in scan.problems["a.png"]
 
 
 def test_a_pipe_is_not_a_picture(folder: Path) -> None:
