@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import csv
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from silohash.study.config import load_study
 from silohash.study.plots import write_plots
 from silohash.study.results import collect
 from silohash.study.tables import write_tables
+from tests import interrupts
 from tests.runs import silohash, write_archive
 from tests.studies import (
     InThisProcess,
@@ -39,10 +38,6 @@ from tests.studies import (
     tiny_study,
 )
 
-COMMAND = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from silohash.cli import main; main()"
-)
-"""A test may itself run where Ctrl-C is ignored, which processes inherit."""
 GONE_SECONDS = 120
 ROUNDS = 40
 
@@ -259,10 +254,7 @@ def write_file(path: Path, value: dict[str, Any]) -> Path:
 
 
 def start(file: Path, out: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "study", str(file), "--out", str(out)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    return interrupts.start("study", str(file), "--out", str(out))
 
 
 def wait_for_rounds(process: subprocess.Popen[str], out: Path) -> None:

@@ -20,6 +20,7 @@ from silohash.base.errors import UnknownName
 from silohash.cli import app, inspect, main
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run
+from tests import interrupts
 from tests.runs import silohash, write_archive, write_config
 
 QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}
@@ -158,23 +159,11 @@ def test_reader_that_stops_early_ends_the_command_quietly(monkeypatch: pytest.Mo
     assert written.getvalue() == ""
 
 
-LISTENING = """
-import signal
-from silohash.cli import main
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background programs ignore Ctrl-C
-main()
-"""
-
-
 @pytest.mark.whole_run
 def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 5000, "local_epochs": 4})
     out = tmp_path / "out"
-    command = [sys.executable, "-c", LISTENING, "train", str(config), "--out", str(out)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    ) as process:
+    with interrupts.start("train", str(config), "--out", str(out)) as process:
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline and process.poll() is None:
             if (out / "checkpoint" / "state.json").exists():
