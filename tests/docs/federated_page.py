@@ -1,4 +1,4 @@
-"""Print the tables on items that nobody trained on of `papers/federated.md`, from the figures of single runs.
+"""Print the tables of `papers/federated.md` that have the rows of its study, from the figures of single runs.
 
 `python -m tests.docs.federated_page` prints them. With the path of a study, it first stores the figures of its runs.
 """
@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from silohash.study.config import load_study
 from silohash.study.plan import folder_name
 from tests.docs.feduch_page import PAPERS, RESULTS
-from tests.docs.run_figures import Columns, figures, store, table
+from tests.docs.run_figures import FILES, Columns, figures, store, table
 
 RUNS = RESULTS / "federated.csv"
 RECIPE = PAPERS.parent / "recipes" / "federated.toml"
-DATA = ("coco18", "fashion-0.5")
+DATA = ("coco18", "fashion-0.5", "fashion-0.2")
 EVALUATIONS = ("GG", "PG")
 TASKS = ("i2t", "t2i")
 NAMES = {
@@ -32,26 +33,31 @@ def methods() -> dict[str, str]:
     return {NAMES.get(choice.name, choice.name): choice.name for choice in axis.choices}
 
 
-def columns(items: str) -> Columns:
+def columns(items: str, evaluations: Sequence[str] = EVALUATIONS) -> Columns:
     """Return the columns: the data set, and the task. A global model counts before those of the silos."""
     return {
-        f"{data}, {task}": lambda row, data=data, task=task: [(data, row, name, task, items) for name in EVALUATIONS]
+        f"{data}, {task}": lambda row, data=data, task=task: [(data, row, name, task, items) for name in evaluations]
         for data in DATA
         for task in TASKS
     }
 
 
 def tables() -> list[str]:
-    """Return all tables of the page that come from these runs: figures, and differences from FedAvg and from CenterAP's."""
+    """Return all tables of the page that come from these runs.
+
+    First over items that nobody trained on, then over all: figures, differences from FedAvg, and from CenterAP's row. Last
+    the figures across silos of methods without a global model, over all items.
+    """
     found, rows = figures(RUNS), methods()
-    first = table(found, "method", columns("unseen"), dict.fromkeys(rows))
-    others = [
-        table(
-            found, "method", columns("unseen"), {row: None if row == base else base for row in rows}, differences=True
-        )
-        for base in ("FedAvg", "CenterAP, FedAvg")
-    ]
-    return [first, *others]
+    printed = []
+    for items in FILES:
+        shown = columns(items)
+        printed.append(table(found, "method", shown, dict.fromkeys(rows)))
+        for base in ("FedAvg", "CenterAP, FedAvg"):
+            bases = {row: None if row == base else base for row in rows}
+            printed.append(table(found, "method", shown, bases, differences=True, marked=True))
+    apart = [row for row in rows if (DATA[0], row, "GG", TASKS[0], "all") not in found]
+    return [*printed, table(found, "method", columns("all", ["XS"]), dict.fromkeys(apart))]
 
 
 if __name__ == "__main__":

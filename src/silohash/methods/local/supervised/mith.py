@@ -62,7 +62,8 @@ CARD = MethodCard(
         "Stored outputs are computed by the network at the start of every round. In the paper they start as noise.",
         "The distance between the branches is a mean over bits, and the weights of the alignment and of the quantization "
         "loss are lower, except in the preset paper.",
-        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper. A silo of which less than 5 % "
+        "or more than 95 % of the pairs are similar has the weights of that limit.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
         "A batch is compared with at most 1,024 stored items, except in the preset paper.",
         "Layers and weights are those of the authors' code.",
