@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from silohash.evaluate.ties import Counts, Histogram, Precise, TieValues, Values, divided, precision_sums
+from silohash.evaluate.ties import Counts, Histogram, TieValues, Values, divided, precision_sums
 
 Denominator: TypeAlias = Literal["retrieved", "min", "first-k-relevant", "all"]
 Gain: TypeAlias = Literal["linear", "exponential"]
@@ -70,22 +70,18 @@ def average_precision_at(counts: Histogram, cutoff: int, denominator: Denominato
         return _first_relevant(counts, cutoff)
     sums = precision_sums(counts, counts.groups(cutoff))
     if denominator == "retrieved":
-        return _per_retrieved(counts, cutoff, sums)
+        groups = counts.groups(cutoff)
+        whole = groups.within == groups.items
+        found = np.where(whole, groups.relevant, 0).sum(1)
+        earlier = [np.where(whole, part, 0).sum(1) for part in sums]
+        values = TieValues(*(divided(part, found) for part in earlier))
+        for row, column in zip(*np.nonzero(~whole & (groups.within > 0)), strict=True):
+            cut = tuple(int(part[row, column]) for part in groups)
+            values.expected[row] = _expected_per_retrieved(counts, cut, earlier[0][row])
+            values.best[row], values.worst[row] = _bounds_per_retrieved(counts, cut, earlier[1][row], earlier[2][row])
+        return values
     divisor = counts.relevant_in_all if denominator == "all" else np.minimum(cutoff, counts.relevant_in_all)
     return TieValues(*(divided(part.sum(1), divisor) for part in sums))
-
-
-def _per_retrieved(counts: Histogram, cutoff: int, sums: tuple[Precise, Precise, Precise]) -> TieValues:
-    groups = counts.groups(cutoff)
-    whole = groups.within == groups.items
-    found = np.where(whole, groups.relevant, 0).sum(1)
-    earlier = [np.where(whole, part, 0).sum(1) for part in sums]
-    values = TieValues(*(divided(part, found) for part in earlier))
-    for row, column in zip(*np.nonzero(~whole & (groups.within > 0)), strict=True):
-        cut = tuple(int(part[row, column]) for part in groups)
-        values.expected[row] = _expected_per_retrieved(counts, cut, earlier[0][row])
-        values.best[row], values.worst[row] = _bounds_per_retrieved(counts, cut, earlier[1][row], earlier[2][row])
-    return values
 
 
 def _possible_hits(items: int, relevant: int, within: int) -> Counts:

@@ -159,7 +159,11 @@ def _parsed_options(text: str, given: str) -> dict[str, str | int]:
     for part in filter(None, given.split(",")):
         option, _, value = (piece.strip() for piece in part.partition("="))
         if option == "folds":
-            options[option] = _folds(text, value)
+            if not _is_number(value) or not int(value):
+                raise OutOfRange(
+                    f'"{text}": folds is "{value}"; it must be a whole number of at least 1, as in "R@1[by=pairs,folds=5]".'
+                )
+            options[option] = int(value)
             continue
         if option not in _CHOICES:
             near = suggestion(option, _CHOICES)
@@ -169,14 +173,6 @@ def _parsed_options(text: str, given: str) -> dict[str, str | int]:
             raise WrongChoice(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
         options[option] = value
     return options
-
-
-def _folds(text: str, value: str) -> int:
-    if not _is_number(value) or not int(value):
-        raise OutOfRange(
-            f'"{text}": folds is "{value}"; it must be a whole number of at least 1, as in "R@1[by=pairs,folds=5]".'
-        )
-    return int(value)
 
 
 def _where(text: str, cutoff: str) -> dict[str, int | None]:

@@ -102,7 +102,13 @@ def sentence_rule(folder: Path) -> SentenceRule | None:
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return None
-    return SentenceRule(_sentence_pooling(path), _has_unit_length(folder), _sentence_pieces(folder))
+    config = read_json(path, dict[str, Any], remedy=COPY_AGAIN)
+    modes = [name for name, value in config.items() if name.startswith("pooling_mode_") and value is True]
+    if len(modes) != 1 or modes[0] not in SENTENCE_POOLING:
+        raise UnsupportedNetwork(
+            f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling."
+        )
+    return SentenceRule(SENTENCE_POOLING[modes[0]], _has_unit_length(folder), _sentence_pieces(folder))
 
 
 @dataclass(frozen=True)
@@ -117,16 +123,6 @@ class _SentenceConfig:
     """The entry of ``sentence_bert_config.json`` that is used."""
 
     max_seq_length: int | None = None
-
-
-def _sentence_pooling(path: Path) -> Literal["cls", "mean"]:
-    config = read_json(path, dict[str, Any], remedy=COPY_AGAIN)
-    modes = [name for name, value in config.items() if name.startswith("pooling_mode_") and value is True]
-    if len(modes) != 1 or modes[0] not in SENTENCE_POOLING:
-        raise UnsupportedNetwork(
-            f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling."
-        )
-    return SENTENCE_POOLING[modes[0]]
 
 
 def _has_unit_length(folder: Path) -> bool:

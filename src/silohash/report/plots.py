@@ -191,21 +191,16 @@ def _precision_panel(task: str, curves: Sequence[RadiusCurve], names: Sequence[s
         for curve in curves:
             panel.plot(curve.recall, curve.precision, **series(names.index(curve.name), len(curve.recall)))
             if len(curves) == 1:
-                _name_radii(panel, curve)
+                last = (-1.0, -1.0)
+                for radius, point in enumerate(zip(curve.recall, curve.precision, strict=True)):
+                    if np.isfinite(point).all() and np.hypot(point[0] - last[0], point[1] - last[1]) > 0.13:
+                        name = f"≤ {radius} bits" if last[0] < 0 else str(radius)
+                        panel.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=7.5, color=SOFT)
+                        last = point
         for prior in {round(curve.prior, 6) for curve in curves if curve.prior is not None}:
             panel.axhline(prior, color=SOFT, lw=1.0, ls=(0, (1, 2)))
             panel.text(0.0, prior + 0.015, "random codes", ha="left", va="bottom", fontsize=7.5, color=SOFT)
         return page_svg(figure, f"Precision and recall within each radius: {title}", [*names, task])
-
-
-def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
-    """Write the radius beside some points that are far enough apart."""
-    last = (-1.0, -1.0)
-    for radius, point in enumerate(zip(curve.recall, curve.precision, strict=True)):
-        if np.isfinite(point).all() and np.hypot(point[0] - last[0], point[1] - last[1]) > 0.13:
-            name = f"≤ {radius} bits" if last[0] < 0 else str(radius)
-            panel.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=7.5, color=SOFT)
-            last = point
 
 
 def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: str) -> None:
@@ -222,7 +217,16 @@ def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: 
 def partition_figure(figure: Figure, drift: Drift, table: LabelTable, inches: tuple[float, float, float]) -> None:
     """Draw the three panels into a figure, one column per silo."""
     sizes, cells, distances = figure.subplots(3, 1, height_ratios=inches)
-    _draw_sizes(sizes, drift)
+    silos = len(drift.silos)
+    sizes.bar(np.arange(silos) + 0.5, drift.sizes, width=0.62, color=ACCENT, alpha=0.55, linewidth=0)
+    sizes.set_title("Items")
+    sizes.grid(visible=False)
+    sizes.spines["left"].set_visible(False)
+    sizes.set_ylim(0, max(1, int(drift.sizes.max())) * 1.2)
+    sizes.set(xticks=[], yticks=[])
+    points = 6.0 if silos > MOST_SILOS_WITH_NUMBERS else 7.5
+    for place, size in enumerate(drift.sizes.tolist()):
+        sizes.text(place + 0.5, size, f"{size:,}", ha="center", va="bottom", fontsize=points, color=SOFT)
     label_cells(cells, table)
     left_out = len(table.labels) - len(table.shown())
     cells.set_title("Items of each label", pad=6.0)
@@ -233,19 +237,6 @@ def partition_figure(figure: Figure, drift: Drift, table: LabelTable, inches: tu
         panel.set_xlim(0, len(drift.silos))
     markers = [Line2D([], [], **series(number, 1) | {"linestyle": "none"}) for number in range(len(DISTANCES))]
     figure.legend(markers, list(DISTANCES), loc="outside lower left", ncols=len(markers))
-
-
-def _draw_sizes(axes: Axes, drift: Drift) -> None:
-    silos = len(drift.silos)
-    axes.bar(np.arange(silos) + 0.5, drift.sizes, width=0.62, color=ACCENT, alpha=0.55, linewidth=0)
-    axes.set_title("Items")
-    axes.grid(visible=False)
-    axes.spines["left"].set_visible(False)
-    axes.set_ylim(0, max(1, int(drift.sizes.max())) * 1.2)
-    axes.set(xticks=[], yticks=[])
-    points = 6.0 if silos > MOST_SILOS_WITH_NUMBERS else 7.5
-    for place, size in enumerate(drift.sizes.tolist()):
-        axes.text(place + 0.5, size, f"{size:,}", ha="center", va="bottom", fontsize=points, color=SOFT)
 
 
 def _draw_distances(axes: Axes, drift: Drift) -> None:

@@ -146,7 +146,14 @@ class RunSearch(Federation):
         bus = LocalBus(nodes)
         super().__init__(run, bus.nodes, bus)
         self.nodes = bus.nodes
-        self.folders = picture_folders(run, nodes)
+        # Return the folders on this machine in which the picture files of each silo may lie.
+        found, data_path = {}, run.data_path
+        for node in nodes:
+            # A silo whose list of pictures is damaged does not answer either, and the result has the reason.
+            with suppress(UserError):
+                source = PictureSource.read(run.index_folder / node.name)
+                found[node.name] = () if source is None else tuple(source.folders(data_path))
+        self.folders = {name: folders for name, folders in found.items() if folders}
 
     @override
     def _captions(self) -> Iterator[str]:
@@ -174,17 +181,6 @@ def add_matcher(run: Run, node: SiloNode, encoder: Encoder) -> None:
         from silohash.run.model.matcher import matcher_of
 
         node.matcher = matcher_of(encoder, run.index_folder / node.name)
-
-
-def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
-    """Return the folders on this machine in which the picture files of each silo may lie."""
-    found, data_path = {}, run.data_path
-    for node in nodes:
-        # A silo whose list of pictures is damaged does not answer either, and the result has the reason.
-        with suppress(UserError):
-            source = PictureSource.read(run.index_folder / node.name)
-            found[node.name] = () if source is None else tuple(source.folders(data_path))
-    return {name: folders for name, folders in found.items() if folders}
 
 
 def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:

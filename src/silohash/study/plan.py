@@ -61,7 +61,14 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
         for seed in config.seeds:
             run = run_config(config, choices, seed, values)
             found.append(PlannedRun(choices, seed, f"{folder_name(choices)}-seed{seed}", run))
-    _check_names(found)
+    # Refuse runs that would share a folder, also on file systems that ignore case.
+    by_name: dict[str, PlannedRun] = {}
+    for run in found:
+        other = by_name.setdefault(run.name.lower(), run)
+        if other is not run:
+            raise RepeatedValue(
+                f"The runs {_description(other)} and {_description(run)} would share the folder {run.name}. Rename a choice."
+            )
     _check_measure(config, found)
     if refuse_equal:
         _check_differences(config, found)
@@ -213,17 +220,6 @@ def _check_conflicts(setters: Mapping[str, Mapping[str, Any]]) -> None:
                 raise ConflictingOptions(
                     f'"{key}" is set by {first} and by {second}{also}. Set it in only one of them.'
                 )
-
-
-def _check_names(runs: Sequence[PlannedRun]) -> None:
-    """Refuse runs that would share a folder, also on file systems that ignore case."""
-    by_name: dict[str, PlannedRun] = {}
-    for run in runs:
-        other = by_name.setdefault(run.name.lower(), run)
-        if other is not run:
-            raise RepeatedValue(
-                f"The runs {_description(other)} and {_description(run)} would share the folder {run.name}. Rename a choice."
-            )
 
 
 def _check_differences(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:

@@ -106,7 +106,22 @@ class Tuning:
         url = URL.create("sqlite", database=str(out / DATABASE))
         self.storage = optuna.storages.RDBStorage(url.render_as_string())
         try:
-            self._check_settings()
+            # Refuse searches that were started with other settings, or set them aside.
+            for search in self.searches:
+                parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
+                settings = digest_json([self._config(search, {}).located_digest(), parameters, self.tune.seed])
+                before = self._study(search).user_attrs.get("settings", settings)
+                if before != settings and not self.fresh:
+                    raise RunChanged(
+                        f"The search {search.name} was started with other settings or parameters. Restore the study, choose "
+                        "another --out, or search again with --fresh."
+                    )
+                if before != settings:
+                    if (folder := self.out / FOLDER / search.name).exists():
+                        aside = set_aside(folder).name
+                        self.notify(f"{search.name}: the search starts again; the old folder is now {aside}")
+                    _optuna().delete_study(study_name=search.name, storage=self.storage)
+                self._study(search).set_user_attr("settings", settings)
         except UserError:
             self.close()
             raise
@@ -115,24 +130,6 @@ class Tuning:
         """Close the database of trials."""
         self.storage.remove_session()
         self.storage.engine.dispose()
-
-    def _check_settings(self) -> None:
-        """Refuse searches that were started with other settings, or set them aside."""
-        for search in self.searches:
-            parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
-            settings = digest_json([self._config(search, {}).located_digest(), parameters, self.tune.seed])
-            before = self._study(search).user_attrs.get("settings", settings)
-            if before != settings and not self.fresh:
-                raise RunChanged(
-                    f"The search {search.name} was started with other settings or parameters. Restore the study, choose "
-                    "another --out, or search again with --fresh."
-                )
-            if before != settings:
-                if (folder := self.out / FOLDER / search.name).exists():
-                    aside = set_aside(folder).name
-                    self.notify(f"{search.name}: the search starts again; the old folder is now {aside}")
-                _optuna().delete_study(study_name=search.name, storage=self.storage)
-            self._study(search).set_user_attr("settings", settings)
 
     def _config(self, search: Search, tuned: Mapping[str, Any]) -> RunConfig:
         return run_config(self.config, search.choices, self.config.seeds[0], tuned)

@@ -331,10 +331,15 @@ def inspect(dataset: Dataset, *, root: str = "", layout: str = AUTO, protocol: s
     mismatches = {name: _mismatch(dataset, name, contents) for name in dataset.protocols}
     if not protocol and mismatches[choice.name] is not None:
         choice = dataset.protocol(next((name for name, reason in mismatches.items() if reason is None), DEFAULT))
+    found = {}
+    for one, other in combinations(contents.stated, 2):
+        both = len(np.intersect1d(contents.stated[one], contents.stated[other]))
+        if both and {one, other} != {"train", "database"}:
+            found[f"{one} and {other}"] = both
     return Inspection(
         layout=dataset.layout(layout, folder_of(dataset.key, root)).name,
         contents=contents,
-        overlaps=_overlaps(contents),
+        overlaps=found,
         mismatches=mismatches,
         archive=dataset.archive(contents, choice),
     )
@@ -346,12 +351,3 @@ def _mismatch(dataset: Dataset, name: str, contents: Contents) -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def _overlaps(contents: Contents) -> dict[str, int]:
-    found = {}
-    for one, other in combinations(contents.stated, 2):
-        both = len(np.intersect1d(contents.stated[one], contents.stated[other]))
-        if both and {one, other} != {"train", "database"}:
-            found[f"{one} and {other}"] = both
-    return found

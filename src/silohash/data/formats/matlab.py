@@ -359,7 +359,13 @@ class Hdf5File(MatFile):
         with _open_hdf5(self.path) as file:
             item = file[name]
             if not hasattr(item, "shape"):
-                return _dense(item)
+                starts, stores = item["jc"][()].astype(np.int64), "data" in item
+                shape = int(item.attrs["MATLAB_sparse"]), len(starts) - 1
+                dense = np.zeros(shape, item["data"].dtype if stores else np.float64)
+                if stores:
+                    columns = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+                    dense[item["ir"][()].astype(np.int64), columns] = item["data"][()]
+                return dense
             return np.zeros(_empty_shape(item)) if item.attrs.get("MATLAB_empty", 0) else self._stored(item)
 
     @override
@@ -437,17 +443,6 @@ def _of_units(line: npt.NDArray[np.unsignedinteger[Any]]) -> str:
 def _empty_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
     """Return the shape of an empty array, which MATLAB stores as the values of a dataset."""
     return tuple(int(size) for size in np.ravel(dataset[()]))
-
-
-def _dense(group: h5py.Group) -> np.ndarray:
-    """Return MATLAB's sparse matrix (compressed columns) as a dense one."""
-    starts, stores = group["jc"][()].astype(np.int64), "data" in group
-    shape = int(group.attrs["MATLAB_sparse"]), len(starts) - 1
-    dense = np.zeros(shape, group["data"].dtype if stores else np.float64)
-    if stores:
-        columns = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        dense[group["ir"][()].astype(np.int64), columns] = group["data"][()]
-    return dense
 
 
 def joined(units: str) -> str:

@@ -145,7 +145,14 @@ def read_native(path: Path, *, check: bool = False, follow_links: bool = False) 
     Raises:
         UserError: If a file is missing, changed or damaged or leads out of the folder, or a newer silohash wrote the folder.
     """
-    about = _manifest(path)
+    manifest = path / MANIFEST
+    if not manifest.is_file():
+        raise MissingFile(f"{manifest} is missing. {GIVE_A_FOLDER}")
+    kind = read_json(manifest, _Kind, remedy=IMPORT_AGAIN)
+    if kind.format != FORMAT:
+        raise WrongKindOfFile(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
+    check_version(path, kind.version, VERSION, "Use the silohash that wrote it, or import the data again.")
+    about = read_json(manifest, _Manifest, remedy=IMPORT_AGAIN)
     for name in (MANIFEST, *about.files):
         check_link(path, name, follow_links=follow_links)
     _check_files(path, about.files, whole=check)
@@ -226,17 +233,6 @@ def _write_lists(folder: Path, archive: Archive) -> None:
     if archive.columns:
         columns = (column.tolist() for column in archive.columns.values())
         _write_lines(folder / "columns.jsonl", zip(*columns, strict=True))
-
-
-def _manifest(path: Path) -> _Manifest:
-    manifest = path / MANIFEST
-    if not manifest.is_file():
-        raise MissingFile(f"{manifest} is missing. {GIVE_A_FOLDER}")
-    kind = read_json(manifest, _Kind, remedy=IMPORT_AGAIN)
-    if kind.format != FORMAT:
-        raise WrongKindOfFile(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
-    check_version(path, kind.version, VERSION, "Use the silohash that wrote it, or import the data again.")
-    return read_json(manifest, _Manifest, remedy=IMPORT_AGAIN)
 
 
 def _check_files(folder: Path, files: Mapping[str, _FileNote], *, whole: bool) -> None:

@@ -158,7 +158,12 @@ def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFil
     if found is None:
         raise ValueError(_other(content))
     if found is HEIC:
-        _register_heic()
+        if not installed(HEIC_PACKAGE):
+            raise ValueError(sentence(HEIC_PACKAGE, "it is a HEIC file. Reading it"))
+        if HEIC.plugin not in Image.OPEN:
+            import pillow_heif
+
+            pillow_heif.register_heif_opener()
     try:
         # A WebP file takes the memory of its pixels when it is opened.
         with adapted_pillow(max(limit, DEFAULT_MAX_PIXELS) if found is WEBP else None):
@@ -216,15 +221,6 @@ def _native(tile: ImageFile._Tile) -> tuple[Any, ...] | str | None:
         return tile.args
     raw = str(tile.args[0])
     return (re.sub(r"^([IF];(?:16|32|64))B?([SF]?)$", r"\1N\2", raw), *tile.args[1:])
-
-
-def _register_heic() -> None:
-    if not installed(HEIC_PACKAGE):
-        raise ValueError(sentence(HEIC_PACKAGE, "it is a HEIC file. Reading it"))
-    if HEIC.plugin not in Image.OPEN:
-        import pillow_heif
-
-        pillow_heif.register_heif_opener()
 
 
 def _other(content: bytes) -> str:

@@ -239,7 +239,16 @@ def _stated(contents: Contents, choice: Choice, groups: _Groups) -> dict[str, Ro
     splits = {"query": query, "database": database, "train": train}
     _check_overlap(choice, splits)
     if not choice.scaled:
-        _check_stated(choice, groups, splits)
+        protocol = choice.protocol
+        expected = {"query": protocol.query, "train": protocol.train, "database": protocol.database}
+        for name, rows in splits.items():
+            found = len(np.unique(groups.group[np.isin(groups.rows, rows)]))
+            if expected[name] not in {None, found}:
+                raise ProtocolUnmet(
+                    f'{choice} expects {expected[name]:,} items in "{name}", but the files state {found:,}. Use the files '
+                    f'that the protocol is named after, or set protocol = "{choice.name}/{SCALED}" to accept the stated '
+                    f'splits, or "{choice.name}/{DRAWN}" to draw rows.'
+                )
     return splits
 
 
@@ -252,19 +261,6 @@ def _check_overlap(choice: Choice, splits: Mapping[str, Rows]) -> None:
         f"{choice} does not search its queries, but {both:,} of the {len(splits['query']):,} queries that the files "
         f'state are in the database. {advice}, or "{choice.protocol.name}/{DRAWN}".'
     )
-
-
-def _check_stated(choice: Choice, groups: _Groups, splits: Mapping[str, Rows]) -> None:
-    protocol = choice.protocol
-    expected = {"query": protocol.query, "train": protocol.train, "database": protocol.database}
-    for name, rows in splits.items():
-        found = len(np.unique(groups.group[np.isin(groups.rows, rows)]))
-        if expected[name] not in {None, found}:
-            raise ProtocolUnmet(
-                f'{choice} expects {expected[name]:,} items in "{name}", but the files state {found:,}. Use the files '
-                f'that the protocol is named after, or set protocol = "{choice.name}/{SCALED}" to accept the stated '
-                f'splits, or "{choice.name}/{DRAWN}" to draw rows.'
-            )
 
 
 def _free(contents: Contents, rows: Rows) -> dict[str, Rows]:

@@ -88,19 +88,15 @@ class Folded:
         """Return one message that stands for all updates; no message if there was none."""
         if not self.number:
             return []
-        return [
-            Message(
-                kind="update", sender="silos", round=self.round, params=self._params(), sums=self.sums,
-                weights={group: sum(weights) for group, weights in self.weights.items()}, counts=self.counts,
-            )
-        ]  # fmt: skip
-
-    def _params(self) -> Arrays:
-        """Return the weighted mean of each parameter with a positive total weight."""
         found: Arrays = {}
         for name, mean in self.mean.values.items():
             total, expected = sum(self.shares.get(name, ())), self.mean.totals[name]
             if total > 0:
                 exact = total == expected or not np.issubdtype(mean.dtype, np.floating)
                 found[name] = mean if exact else mean * mean.dtype.type(expected / total)
-        return found
+        return [
+            Message(
+                kind="update", sender="silos", round=self.round, params=found, sums=self.sums,
+                weights={group: sum(weights) for group, weights in self.weights.items()}, counts=self.counts,
+            )
+        ]  # fmt: skip

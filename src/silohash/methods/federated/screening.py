@@ -176,10 +176,7 @@ class Outliers:
         """Add an update that was not rejected."""
         self.senders.append(update.sender)
         self.weighted.append(has_weight(update))
-        self.sketches.append(self._sketch(update))
-
-    def _sketch(self, update: Message) -> npt.NDArray[np.float32]:
-        """Return the scaled values of an update's change; zero for groups in which the silo has no weight."""
+        # Return the scaled values of an update's change; zero for groups in which the silo has no weight.
         parts = []
         for name, start in self.starts.items():
             if update.weights.get(group_of(name), 0.0) > 0 and name in update.params:
@@ -187,7 +184,7 @@ class Outliers:
                 parts.append((update.params[name].ravel()[::every] - start) * np.float32(np.sqrt(every)))
             else:
                 parts.append(np.zeros_like(start))
-        return np.concatenate(parts).astype(np.float32, copy=False) if parts else np.zeros(0, np.float32)
+        self.sketches.append(np.concatenate(parts).astype(np.float32, copy=False) if parts else np.zeros(0, np.float32))
 
     def remarks(self) -> dict[str, str]:
         """Return the silos whose updates look faulty, with the reason."""

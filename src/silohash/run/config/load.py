@@ -171,7 +171,23 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
         UserError: If a method, a preset or a parameter does not exist, or two settings exclude each other.
     """
     try:
-        return _resolve(config)
+        local_kind, local_params = _parameters(LOCAL_METHODS, "local", config.local)
+        federated_kind, federated_params = _parameters(FEDERATED_METHODS, "federated", config.federated)
+        local: LocalMethod = local_kind(local_params)
+        federated: FederatedMethod = federated_kind(federated_params, _facts(config, local))
+        refuse(_objections(config, local, federated))
+        # Return a sentence per method of the config under whose name an installed package adds another one.
+        members = [member.name for member in federated.params.members()]
+        found = [LOCAL_METHODS.conflict(config.local.name)]
+        found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
+        remarks = (
+            *remarks_on_methods(config, local, federated),
+            *local.traits.remarks,
+            *federated.traits.remarks,
+            *remarks_on_settings(config, federated),
+            *[sentence for sentence in found if sentence],
+        )
+        return ResolvedConfig(config, local, federated, remarks)
     except errors.UserError as error:
         raise _located(error, where, overrides) from error
 
@@ -194,22 +210,6 @@ def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -
             method = value.strip().strip("\"'")
             return f" Remove it, or replace the whole table: --set '{section}={{name=\"{method}\"}}'"
     return ""
-
-
-def _resolve(config: RunConfig) -> ResolvedConfig:
-    local_kind, local_params = _parameters(LOCAL_METHODS, "local", config.local)
-    federated_kind, federated_params = _parameters(FEDERATED_METHODS, "federated", config.federated)
-    local: LocalMethod = local_kind(local_params)
-    federated: FederatedMethod = federated_kind(federated_params, _facts(config, local))
-    refuse(_objections(config, local, federated))
-    remarks = (
-        *remarks_on_methods(config, local, federated),
-        *local.traits.remarks,
-        *federated.traits.remarks,
-        *remarks_on_settings(config, federated),
-        *_conflicts(config, federated),
-    )
-    return ResolvedConfig(config, local, federated, remarks)
 
 
 def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
@@ -266,14 +266,6 @@ def refuse(found: Iterable[Objection]) -> None:
     """
     for key, message in found:
         raise errors.WrongValue(key, message)
-
-
-def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
-    """Return a sentence per method of the config under whose name an installed package adds another one."""
-    members = [member.name for member in federated.params.members()]
-    found = [LOCAL_METHODS.conflict(config.local.name)]
-    found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
-    return [sentence for sentence in found if sentence]
 
 
 def evaluate_config(value: Mapping[str, Any]) -> EvaluateConfig:

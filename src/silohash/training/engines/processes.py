@@ -89,7 +89,13 @@ class ProcessPool:
         finally:
             worn = child is not None and self.renew_after is not None and child.count >= self.renew_after
             if child is not None and (worn or child.process.poll() is not None):
-                self._discard(child)
+                # Stop a child, unless `close` already does.
+                with self._lock:
+                    listed = child in self.children
+                    if listed:
+                        self.children.remove(child)
+                if listed:
+                    child.stop(self.grace_seconds)
                 child = None
             self._free.put(child)
 
@@ -100,15 +106,6 @@ class ProcessPool:
             child = _Child(self.command, self.environment, self.stderr, self.grace_seconds)
             self.children.append(child)
         return child
-
-    def _discard(self, child: _Child) -> None:
-        """Stop a child, unless `close` already does."""
-        with self._lock:
-            listed = child in self.children
-            if listed:
-                self.children.remove(child)
-        if listed:
-            child.stop(self.grace_seconds)
 
     def close(self) -> None:
         """Stop all processes and wait for them. A second Ctrl-C meanwhile kills those that are left."""

@@ -107,7 +107,16 @@ class FedCCA(FederatedMethod[FedCCAParams]):
         if stage == "train":
             return super().update(context)
         if stage == "solve":
-            sums = pair_sums(context)
+            # Return the second moments of a silo's pairs, under `PAIRS`; those of no pairs if it lacks a modality.
+            data, params = context.data, context.payload.params
+            rows = np.flatnonzero(to_array(data.has_image & data.has_text))
+            if data.image is None or data.text is None:
+                rows = rows[:0]
+            vectors = (
+                fedridge.inputs_of_tower(context, m)[rows] if len(rows) else np.zeros((0, input_width(params, m)))
+                for m in MODALITIES
+            )
+            sums = pair_moments(*vectors).to_sums(PAIRS)
         else:
             outputs = outputs_of(context.model, context.data, part="logit") if len(context.data) else {}
             bits = len(context.payload.params["image.hash.bias"])
@@ -187,19 +196,6 @@ def filled(params: ReadArrays, modality: Modality, solution: fedridge.Projection
         mean=np.concatenate([solution.mean, np.zeros(others)]),
         scores=np.concatenate([solution.scores, np.zeros((others, variables))]),
     )
-
-
-def pair_sums(context: SiloContext) -> Arrays:
-    """Return the second moments of a silo's pairs, under `PAIRS`; those of no pairs if it lacks a modality."""
-    data, params = context.data, context.payload.params
-    rows = np.flatnonzero(to_array(data.has_image & data.has_text))
-    if data.image is None or data.text is None:
-        rows = rows[:0]
-    vectors = (
-        fedridge.inputs_of_tower(context, m)[rows] if len(rows) else np.zeros((0, input_width(params, m)))
-        for m in MODALITIES
-    )
-    return pair_moments(*vectors).to_sums(PAIRS)
 
 
 def pair_moments(image: np.ndarray, text: np.ndarray) -> SecondMoments:

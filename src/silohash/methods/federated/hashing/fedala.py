@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, MethodCard, Phase
+from silohash.base.types import MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local.base import MethodParams
 from silohash.methods.traits import Traits
@@ -128,20 +128,17 @@ class FedALA(FederatedMethod[FedALAParams]):
         kept = context.kept("model")
         if not kept or not len(context.data):
             return
-        layers = self._mixed_layers(context, kept)
-        mix = self._learned_mix(context, layers)
-        layers.write(mix)
-        context.keep("mix", mix)
-
-    def _mixed_layers(self, context: SiloContext, kept: Arrays) -> MixedLayers:
         trainable = {name: p for name, p in context.model.named_parameters() if p.requires_grad}
         names = top_layers(trainable, self.params.layers)
         device = context.data.has_image.device
-        return MixedLayers(
+        layers = MixedLayers(
             parameters={name: trainable[name] for name in names},
             common={name: trainable[name].detach().clone() for name in names},
             own={name: torch.from_numpy(kept[name]).to(device) for name in names},
         )
+        mix = self._learned_mix(context, layers)
+        layers.write(mix)
+        context.keep("mix", mix)
 
     def _learned_mix(self, context: SiloContext, layers: MixedLayers) -> dict[str, Tensor]:
         device = context.data.has_image.device

@@ -118,7 +118,13 @@ class FedCMR(FederatedMethod[FedCMRParams]):
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install private parameters and shared ones with the residual, and return a phase before and after the update."""
-        self._install(context)
+        own, start, end = (context.kept(name) for name in ("model", "start", "end"))
+        shared = dict(context.payload.params)
+        for name in shared.keys() & start.keys() & end.keys():
+            if np.issubdtype(shared[name].dtype, np.floating):
+                change = self.params.residual * (end[name] - start[name])
+                shared[name] = (shared[name] + change).astype(shared[name].dtype)
+        install(context.model, {**(own or context.initial), **shared})
         context.forget("end")
         context.keep("start", {name: context.model.state_dict()[name] for name in context.payload.params})
         order = torch.randperm(len(context.data), generator=context.generator).numpy()
@@ -129,15 +135,6 @@ class FedCMR(FederatedMethod[FedCMRParams]):
             begin = partial(self._remember, context)
             phases.append(phase(name="enhance", rows=np.sort(order[:held]), begin=begin))
         return phases
-
-    def _install(self, context: SiloContext) -> None:
-        own, start, end = (context.kept(name) for name in ("model", "start", "end"))
-        shared = dict(context.payload.params)
-        for name in shared.keys() & start.keys() & end.keys():
-            if np.issubdtype(shared[name].dtype, np.floating):
-                change = self.params.residual * (end[name] - start[name])
-                shared[name] = (shared[name] + change).astype(shared[name].dtype)
-        install(context.model, {**(own or context.initial), **shared})
 
     def _remember(self, context: SiloContext) -> None:
         state = context.model.state_dict()

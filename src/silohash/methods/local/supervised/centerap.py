@@ -216,8 +216,13 @@ class CenterAP(LocalMethod[CenterAPParams]):
             return {}
         bits = state.buffers["codes"].shape[1]
         of_classes = {m: values[:, :bits] for m, values in codes.items()}
+        weights, centers, shift = (state.buffers[name] for name in ("weights", "codes", "shift"))
+        losses = [
+            class_loss(of_classes[m], class_targets(labels[m], weights), centers, shift, self.params.class_scale)
+            for m in of_classes
+        ]
         terms = {
-            "class": (params.class_weight, self._class_term(of_classes, labels, state)),
+            "class": (params.class_weight, torch.stack(losses).mean()),
             "precision": (params.precision_weight, 1.0 - batch_precision(of_classes, labels)),
             "quantization": (
                 len(codes) * params.quantization_weight, mean_over(codes, lambda c: (c.abs() - 1.0).square().mean()),
@@ -232,16 +237,6 @@ class CenterAP(LocalMethod[CenterAPParams]):
             loss = pair_loss(image, text, params.pair_temperature)
             terms["pair"] = (params.pair_weight, loss)
         return terms
-
-    def _class_term(
-        self, codes: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], state: SiloState
-    ) -> Tensor:
-        weights, centers, shift = (state.buffers[name] for name in ("weights", "codes", "shift"))
-        losses = [
-            class_loss(codes[m], class_targets(labels[m], weights), centers, shift, self.params.class_scale)
-            for m in codes
-        ]
-        return torch.stack(losses).mean()
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return a warning if nearly all items have the same code although they do not share a label."""
