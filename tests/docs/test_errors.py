@@ -17,4 +17,4 @@ def test_the_reference_lists_all_errors() -> None:
         if kind.__module__ == errors.__name__:
             meaning, remedy = (kind.__doc__ or "").split("\n")[0].split(". ")
             expected.append(f"| `{kind.key}` | {meaning} | {remedy.removesuffix('.')} |")
-    assert rows == expected
+    assert sorted(rows) == sorted(expected)

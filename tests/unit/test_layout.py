@@ -114,8 +114,9 @@ def trees() -> dict[str, ast.Module]:
 
 @functools.cache
 def errors() -> set[str]:
-    """Returns the names of the classes of errors."""
-    return {node.name for node in trees()["silohash.base.errors"].body if isinstance(node, ast.ClassDef)}
+    """Returns the names of the classes of errors: those of base/errors.py and of the table beside it."""
+    defined = {node.name for node in trees()["silohash.base.errors"].body if isinstance(node, ast.ClassDef)}
+    return defined | tomllib.loads((ROOT / "base/errors.toml").read_text(encoding="utf-8")).keys()
 
 
 def imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
@@ -400,13 +401,35 @@ def test_the_check_of_documented_errors_sees() -> None:
     assert "index_move" in commands("silohash.cli.search")
 
 
+def used_errors(tree: ast.AST) -> Iterator[str]:
+    """Yields the names that a module takes from base/errors.py, by an import or as ``errors.X``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "silohash.base.errors":
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "errors":
+            yield node.attr
+
+
+def test_every_error_that_a_module_names_exists() -> None:
+    functions = {"restored"}
+    unknown = {name: set(used_errors(tree)) - errors() - functions for name, tree in trees().items()}
+    assert {name: names for name, names in unknown.items() if names} == {}
+
+
+def test_the_check_of_names_of_errors_sees() -> None:
+    source = "def f():\n    from silohash.base.errors import Lost, UserError\n    raise errors.Gone(other.Kept)"
+    assert set(used_errors(ast.parse(source))) == {"Lost", "UserError", "Gone"}
+    assert "Lost" not in errors()
+    assert {"UserError", "WrongValue", "UnknownName"} <= errors()
+
+
 def test_every_error_has_a_class_of_its_own() -> None:
     known, called = errors(), defaultdict[str, set[str]](set)
     for name, tree in trees().items():
         for node in ast.walk(tree):
             if made := made_error(node):
                 called[made].add(name)
-    assert called.pop("UserError", set()) == set(), "raise one of the subclasses in base/errors.py"
+    assert called.pop("UserError", set()) == set(), "raise one of the subclasses in base/errors.py or errors.toml"
     assert known - {"UserError"} - called.keys() == set(), "no code raises these"
 
 

@@ -50,22 +50,10 @@ import numpy.typing as npt
 from pydantic import BeforeValidator
 
 from silohash import __version__
+from silohash.base import types
 from silohash.base.errors import RunsDiffer, UnsuitableMeasure, UnsuitableMethod
 from silohash.base.files import MEASURE_AGAIN, digest_json, read_arrays, write_arrays
 from silohash.base.forms import damaged
-from silohash.base.types import (
-    ORACLE,
-    WITH_LABELS,
-    Evaluation,
-    Modality,
-    ResultRow,
-    Rows,
-    Side,
-    Task,
-    database_modalities,
-    is_unified,
-    query_modality,
-)
 from silohash.data.partitions.kinds import training_split
 from silohash.data.partitions.training import bootstrap_sample
 from silohash.evaluate.calibration import Calibration, hit_counts, reliability
@@ -86,13 +74,13 @@ from silohash.run.model.trained import GLOBAL
 if TYPE_CHECKING:
     from silohash.run.model.scores import ArchiveScores, EnsembleScores
 
-SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
+SAME_QUERIES: tuple[types.Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which all models are evaluated on the same queries."""
 
-OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "GF", "GA", "XS")
-OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PF", "PA", "PG", "XS")
-OF_OWN_ITEMS: tuple[Evaluation, ...] = ("GL", "PL")
-OF_OTHERS_ITEMS: tuple[Evaluation, ...] = ("GF", "PF")
+OF_GLOBAL_MODEL: tuple[types.Evaluation, ...] = ("GG", "GL", "GF", "GA", "XS")
+OF_PERSONAL_MODELS: tuple[types.Evaluation, ...] = ("PL", "PF", "PA", "PG", "XS")
+OF_OWN_ITEMS: tuple[types.Evaluation, ...] = ("GL", "PL")
+OF_OTHERS_ITEMS: tuple[types.Evaluation, ...] = ("GF", "PF")
 
 ONE_VIEW, NEARER_VIEW, BOTH_VIEWS = "one view", "the nearer of both views", "both views"
 """Across modalities, items are encoded from the searched modality alone, because a code of both modalities would contain the
@@ -107,10 +95,14 @@ UNSEEN = ", without items that silos trained on"
 OF_QUERIES = " of the items of the split query"
 """End of the same where queries and their partners search each other."""
 
-LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
+LABELS_USED: Mapping[tuple[types.Side, ...], str] = {
+    (): "",
+    ("database",): types.WITH_LABELS,
+    ("query", "database"): types.ORACLE,
+}
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
 
-Key = tuple[Evaluation, Task, str]
+Key = tuple[types.Evaluation, types.Task, str]
 """Evaluation, task and measure."""
 
 
@@ -132,7 +124,7 @@ class RadiusCurve:
         reliability: The probabilities of the first hits compared with what is right (`calibration.reliability`), if known.
     """
 
-    task: Task
+    task: types.Task
     precision: tuple[Annotated[float, BeforeValidator(or_nan)], ...]
     recall: tuple[float, ...]
     prior: float | None = None
@@ -163,7 +155,7 @@ class Figures:
             leaves out no item, and there are none where it leaves out all of them.
     """
 
-    rows: list[ResultRow]
+    rows: list[types.ResultRow]
     curves: list[RadiusCurve]
     per_query: Mapping[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
     queries: str = ""
@@ -265,8 +257,8 @@ class Evaluator:
 
     def _of_rule(self, rule: Rule) -> Figures:
         """Return the figures of one rule. The rule of unseen items has no curves."""
-        rows: list[ResultRow] = []
-        curves: dict[Task, RadiusCurve] = {}
+        rows: list[types.ResultRow] = []
+        curves: dict[types.Task, RadiusCurve] = {}
         per_query: dict[Key, npt.NDArray[np.float64]] = {}
         measures = [measure for measure in measures_of(self.run.archive, self.settings) if measure.by == rule.by]
         for evaluation, task, parts in self._tasks(rule):
@@ -282,7 +274,7 @@ class Evaluator:
                 curves[task] = _curve(task, parts, self.bits, known.get(task))
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query)
 
-    def _tasks(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+    def _tasks(self, rule: Rule) -> Iterator[tuple[types.Evaluation, types.Task, list[Part]]]:
         """Yield every configured evaluation and task for which the method has a model, with its parts."""
         for evaluation, task in product(self.settings.evaluations, rule.tasks(self.modalities)):
             if parts := list(self.parts(rule, evaluation, task)):
@@ -298,7 +290,7 @@ class Evaluator:
         return self.run.config.local.bits if rule.by == "scores" else self.bits
 
     @property
-    def modalities(self) -> tuple[Modality, ...]:
+    def modalities(self) -> tuple[types.Modality, ...]:
         """The modalities that the model encodes."""
         return tuple(self.run.model.featurizers)
 
@@ -307,23 +299,23 @@ class Evaluator:
         """The silos that deploy a personal model."""
         return [name for name in self.run.model.names if name != GLOBAL]
 
-    def asked(self, rule: Rule, task: Task, silo: int | None = None) -> Rows:
+    def asked(self, rule: Rule, task: types.Task, silo: int | None = None) -> types.Rows:
         """Return the archive rows of the queries that are asked: those of a silo, or of all silos."""
-        modality = query_modality(task)
+        modality = types.query_modality(task)
         if silo is None:
             return rule.asked(task, rule.queries[self.holdings.owner[modality][rule.queries] >= 0])
         return rule.asked(task, np.intersect1d(rule.queries, self.holdings.rows_of(silo, modality)))
 
-    def searched(self, rule: Rule, task: Task, silo: int | None = None) -> Rows:
+    def searched(self, rule: Rule, task: types.Task, silo: int | None = None) -> types.Rows:
         """Return the archive rows of the items that are searched: those of a silo, or of all silos."""
         if silo is None:
             held = np.any(self.database_codes.held(task, rule.database), axis=0)
             return rule.searched(task, rule.database[held])
         return rule.searched(
-            task, np.intersect1d(rule.database, self.holdings.items_of(silo, database_modalities(task)))
+            task, np.intersect1d(rule.database, self.holdings.items_of(silo, types.database_modalities(task)))
         )
 
-    def parts(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+    def parts(self, rule: Rule, evaluation: types.Evaluation, task: types.Task) -> Iterator[Part]:
         """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""
         if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
@@ -335,7 +327,7 @@ class Evaluator:
         else:
             yield from self._parts_per_silo(rule, evaluation, task)
 
-    def _parts_per_model(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+    def _parts_per_model(self, rule: Rule, evaluation: types.Evaluation, task: types.Task) -> Iterator[Part]:
         """Yield one part per model, with the queries and items of all silos."""
         queries, database = self.asked(rule, task), self.searched(rule, task)
         if rule.unseen and not len(database):
@@ -348,9 +340,9 @@ class Evaluator:
         stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
             codes = self.database_codes.of_model(task, name, database) if stored is None else stored
-            yield Part(self.codes.words(name, query_modality(task), queries, "query"), codes, relevance)
+            yield Part(self.codes.words(name, types.query_modality(task), queries, "query"), codes, relevance)
 
-    def _parts_per_silo(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+    def _parts_per_silo(self, rule: Rule, evaluation: types.Evaluation, task: types.Task) -> Iterator[Part]:
         """Yield one part per silo with its own queries, if there are any, and items for them to search."""
         for number, silo in enumerate(self.run.partition.silos):
             name, own = self.run.model.deployed_by(silo.name), self.searched(rule, task, number)
@@ -360,22 +352,22 @@ class Evaluator:
             if len(queries) and len(database) and self.scores is not None:
                 yield self._scored(rule, task, name, queries, database)
             elif len(queries) and len(database):
-                words = self.codes.words(name, query_modality(task), queries, "query")
+                words = self.codes.words(name, types.query_modality(task), queries, "query")
                 encoded = self.database_codes
                 of_own = database is own
                 codes = encoded.of_silo(task, number, database) if of_own else encoded.of_model(task, name, database)
                 yield Part(words, codes, rule.relevance(task, queries, database))
 
-    def _scored(self, rule: Rule, task: Task, name: str, queries: Rows, database: Rows) -> Part:
+    def _scored(self, rule: Rule, task: types.Task, name: str, queries: types.Rows, database: types.Rows) -> Part:
         """Return the scores of one model, or its codes with the items that it scores highest as the relevant ones."""
         assert self.scores is not None  # noqa: S101  the model scores pairs
         scores = self.scores.of_model(task, name, queries, database)
         if rule.by != "scores":
             return Part(NO_WORDS, scores, rule.relevance(task, queries, database))
         codes = self.database_codes.of_model(task, name, database)
-        return Part(self.codes.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
+        return Part(self.codes.words(name, types.query_modality(task), queries, "query"), codes, best_scored(scores))
 
-    def _per_query(self, rule: Rule, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
+    def _per_query(self, rule: Rule, task: types.Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
         rows = self.run.archive.split("query")
         values = np.full(len(rows), np.nan)
         counted = [np.where(part.counted, part.value, np.nan) for part in parts]
@@ -383,11 +375,11 @@ class Evaluator:
         return values
 
     def _row(
-        self, rule: Rule, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]
-    ) -> ResultRow:
+        self, rule: Rule, evaluation: types.Evaluation, task: types.Task, measure: Measure, parts: Sequence[PerQuery]
+    ) -> types.ResultRow:
         config, archive = self.run.config, self.run.archive
         ignored = self.settings.ignore_labels if measure.by == "labels" else ()
-        return ResultRow(
+        return types.ResultRow(
             run=self.run.name, dataset=archive.card.name,
             protocol=archive.card.protocol
             + "".join(f", without {name}" for name in ignored)
@@ -408,17 +400,17 @@ class Evaluator:
             return "validation"
         return "validation on pairs" if any(record.validation is not None for record in records) else "last"
 
-    def _database_code(self, rule: Rule, task: Task) -> str:
+    def _database_code(self, rule: Rule, task: types.Task) -> str:
         """Return what the codes of a task's items were computed from, and whether true labels were used."""
         if self.scores is not None and rule.by != "scores":
             return SCORED + ("" if rule.by == "labels" else OF_QUERIES)
-        several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
-        views = ONE_VIEW if len(database_modalities(task)) == 1 else several
+        several = BOTH_VIEWS if types.is_unified(task) else NEARER_VIEW
+        views = ONE_VIEW if len(types.database_modalities(task)) == 1 else several
         views += "" if rule.by == "labels" else OF_QUERIES
         return views + LABELS_USED[self.codes.label_sides]
 
 
-def trained_rows(run: Run) -> Rows:
+def trained_rows(run: Run) -> types.Rows:
     """Return the archive rows that some silo trained on, sorted. Those it held back chose the round, so they count.
 
     Items that no silo drew, where training items are drawn with replacement, do not count, unless some were held back.
@@ -487,7 +479,7 @@ def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
     return np.concatenate(weighted) if weighted else np.zeros(0)
 
 
-def _curve(task: Task, parts: Sequence[Part], bits: int, calibration: Calibration | None) -> RadiusCurve:
+def _curve(task: types.Task, parts: Sequence[Part], bits: int, calibration: Calibration | None) -> RadiusCurve:
     counts = [counts_by_distance(*part, bits) for part in parts]
     precision, recall = np.mean([precision_recall(part) for part in counts], axis=0).tolist()
     prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])

@@ -17,19 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from silohash.base.errors import (
-    ConflictingOptions,
-    InvalidFile,
-    LimitReached,
-    NoEffect,
-    OutOfRange,
-    UnknownName,
-    UnknownOption,
-    UnreadableFile,
-    UserError,
-    WrongForm,
-    WrongType,
-)
+from silohash.base import errors
 from silohash.base.files import read_text, read_toml
 from silohash.base.registry import suggestion
 from silohash.base.types import MODALITIES, Modality
@@ -131,18 +119,20 @@ class Policy:
             object.__setattr__(self, "similar", not self.rank_only)
         for name in ("accept_query_content", "accept_query_words", "rank_only", "accept_codes", "similar"):
             if not isinstance(getattr(self, name), bool):
-                raise WrongType(f"{name} is {getattr(self, name)!r}. Set it to true or false.")
+                raise errors.WrongType(f"{name} is {getattr(self, name)!r}. Set it to true or false.")
         _check_number("audit_sync_seconds", self.audit_sync_seconds, what="a number of seconds of at least 0")
         _check_number("code_noise", self.code_noise, below=0.5, what="a number of at least 0 and below 0.5")
         if self.near_bits is not None and self.max_near_queries is None:
-            raise NoEffect("near_bits is set without max_near_queries, which limits such queries. Set both or neither.")
+            raise errors.NoEffect(
+                "near_bits is set without max_near_queries, which limits such queries. Set both or neither."
+            )
         if self.rank_only and self.similar:
-            raise ConflictingOptions(
+            raise errors.ConflictingOptions(
                 "rank_only is true, but with similar = true other silos may release their distances to the codes of items. "
                 "Set similar to false."
             )
         if self.accept_query_content and self.alterations:
-            raise ConflictingOptions(
+            raise errors.ConflictingOptions(
                 f"accept_query_content is true, but scores would reveal more than distances with distance_step_bits = "
                 f"{self.distance_step_bits}, rank_only = {self.rank_only} and code_noise = {self.code_noise}. Leave out one."
             )
@@ -258,14 +248,14 @@ def read_policy(path: Path) -> Policy:
     known = [entry.name for entry in fields(Policy)]
     for name in values:
         if name not in known:
-            raise UnknownOption(
+            raise errors.UnknownOption(
                 f'The policy {path} has the unknown key "{name}"{suggestion(name, known)}; its keys are: {", ".join(known)}.'
             )
     try:
         policy = Policy(**values)
         return policy if policy.approve is None else replace(policy, approve=path.parent / policy.approve)
-    except UserError as error:
-        raise InvalidFile(f"The policy {path} is not valid: {error}") from error
+    except errors.UserError as error:
+        raise errors.InvalidFile(f"The policy {path} is not valid: {error}") from error
 
 
 def policy_of(folder: Path, silo: str) -> Policy:
@@ -286,7 +276,7 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
     """
     for path in sorted(folder.glob("*.toml")):
         if path.stem not in silos:
-            raise UnknownName(
+            raise errors.UnknownName(
                 f"The policy {path} does not belong to an indexed silo{suggestion(path.stem, silos)}. "
                 f"Name it after one of: {', '.join(sorted(silos))}."
             )
@@ -297,42 +287,42 @@ def _check_about(about: Mapping[str, object]) -> None:
     for name, value in about.items():
         begins = ("https://", "http://") if name == "url" else ("",)
         if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.startswith(begins):
-            raise WrongForm(f"{name} is {value!r}. Set it to a text, and url to one with https:// or http://.")
+            raise errors.WrongForm(f"{name} is {value!r}. Set it to a text, and url to one with https:// or http://.")
 
 
 def _check_number(name: str, value: object, *, least: int = 0, below: float = math.inf, what: str = "") -> None:
     """Check a number: a whole one, or any if the error says ``what`` it must be."""
     if not isinstance(value, int | float if what else int) or isinstance(value, bool) or not least <= value < below:
-        raise OutOfRange(f"{name} is {value!r}. Set it to {what or f'a whole number of at least {least}'}.")
+        raise errors.OutOfRange(f"{name} is {value!r}. Set it to {what or f'a whole number of at least {least}'}.")
 
 
 def _checked_path(name: str, value: object) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value:
-        raise WrongType(f"{name} is {value!r}. Set it to the path of a text file with one id per line.")
+        raise errors.WrongType(f"{name} is {value!r}. Set it to the path of a text file with one id per line.")
     return Path(value)
 
 
 def _checked_names(key: str, names: object, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return a list of names as a tuple, after checking that each of them is known."""
     if not isinstance(names, list | tuple):
-        raise WrongType(f"{key} is {names!r}. Set it to a list of names out of: {', '.join(known)}.")
+        raise errors.WrongType(f"{key} is {names!r}. Set it to a list of names out of: {', '.join(known)}.")
     for name in names:
         if name not in known:
             near = suggestion(name, known) if isinstance(name, str) else ""
-            raise UnknownName(f"{key} has the unknown name {name!r}{near}; choose from: {', '.join(known)}.")
+            raise errors.UnknownName(f"{key} has the unknown name {name!r}{near}; choose from: {', '.join(known)}.")
     return tuple(names)
 
 
 def _checked_columns(names: object) -> tuple[str, ...]:
     """Return the names of further columns as a tuple, after checking that they are not those of fields."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
-        raise WrongType(f"columns is {names!r}. Set it to a list of names of columns of the archive.")
+        raise errors.WrongType(f"columns is {names!r}. Set it to a list of names of columns of the archive.")
     if known := [name for name in names if name in FIELDS]:
-        raise ConflictingOptions(f'columns has "{known[0]}", which is a field. Add it to fields instead.')
+        raise errors.ConflictingOptions(f'columns has "{known[0]}", which is a field. Add it to fields instead.')
     if len(names) > MOST_COLUMNS:
-        raise OutOfRange(f"columns has {len(names)} names. Set it to at most {MOST_COLUMNS}.")
+        raise errors.OutOfRange(f"columns has {len(names)} names. Set it to at most {MOST_COLUMNS}.")
     return tuple(names)
 
 
@@ -379,7 +369,7 @@ class Quota:
                 window.enter(now)
                 if window.counts.get(asker, 0) == window.most:
                     queries = "query" if window.most == 1 else "queries"
-                    raise LimitReached(
+                    raise errors.LimitReached(
                         f"It limits each asker to {window.most:,} {queries} per {window.name}. Try again later."
                     )
             # Counted only when no window refuses, so that a refusal in one does not use up another.
@@ -410,7 +400,7 @@ class Approvals:
                 self._signature, self._ids = None, frozenset()
                 return self._ids
             except OSError as error:
-                raise UnreadableFile(
+                raise errors.UnreadableFile(
                     f"{self._path} cannot be read ({error}). Check the list of approved items."
                 ) from error
             # A file that is replaced within one tick of the clock differs in its number or size.

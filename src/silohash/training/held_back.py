@@ -9,17 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from silohash.base.types import (
-    MODALITIES,
-    Arrays,
-    Modality,
-    ReadArrays,
-    Rows,
-    Side,
-    Task,
-    database_modalities,
-    query_modality,
-)
+from silohash.base import types
 from silohash.evaluate.calibration import HITS_COUNTED, Calibration, HitCounts, hit_counts
 from silohash.evaluate.collapse import CodeCounts, CodeUse
 from silohash.evaluate.items import ItemCodes, counts_by_distance
@@ -28,7 +18,7 @@ from silohash.index.codes import pack, unpack
 from silohash.methods.local.base import SiloData, outputs_of
 from silohash.training.updates.bounds import Announced
 
-SEARCHES: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
+SEARCHES: tuple[types.Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
 """The tasks that a search performs."""
 
 FEWEST_QUERIES = 5
@@ -41,14 +31,14 @@ Packed: TypeAlias = npt.NDArray[Any]
 
 
 def words_of(
-    model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
-) -> dict[Modality, Packed]:
+    model: torch.nn.Module, items: SiloData, side: types.Side, with_labels: Sequence[types.Side]
+) -> dict[types.Modality, Packed]:
     """Return the packed codes of the items of a side, ``(n, W)`` per modality, with their labels if it is in a list."""
     outputs = outputs_of(model, items if side in with_labels else replace(items, labels=None))
     return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
 
 
-def counted(items: SiloData, modality: Modality, ignore: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def counted(items: SiloData, modality: types.Modality, ignore: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     """Return which items have a modality and, if labels are ignored, a label besides these, ``(n,)`` bool."""
     found: npt.NDArray[np.bool_] = items.has(modality).cpu().numpy()
     if ignore and items.labels is not None:
@@ -62,9 +52,9 @@ def silo_counts(
     queries: SiloData,
     bits: int,
     *,
-    with_labels: Sequence[Side] = (),
+    with_labels: Sequence[types.Side] = (),
     ignore: tuple[int, ...] = (),
-) -> Arrays:
+) -> types.Arrays:
     """Return the counts of a silo's held-back queries, as ``task/name`` of `HitCounts`; empty if it has too few.
 
     Items that share a label with the query are right or, if pairs chose the round, those of the same picture. These are
@@ -78,11 +68,11 @@ def silo_counts(
     search = _Search([database, queries] if by_pairs else [database], queries, ignore)
     asked_words = words_of(model, queries, "query", with_labels)
     words = _joined([words_of(model, part, "database", with_labels) for part in search.parts])
-    found: Arrays = {}
+    found: types.Arrays = {}
     for task in SEARCHES:
-        needed = {query_modality(task), *database_modalities(task)}
+        needed = {types.query_modality(task), *types.database_modalities(task)}
         if needed <= set(asked_words) and not (by_pairs and len(needed) == 1):
-            counts = search.counts(task, asked_words[query_modality(task)], words, bits)
+            counts = search.counts(task, asked_words[types.query_modality(task)], words, bits)
             found |= {} if counts is None else {f"{task}/{name}": array for name, array in counts._asdict().items()}
     return found
 
@@ -95,9 +85,11 @@ class _Search:
     queries: SiloData
     ignore: tuple[int, ...]
 
-    def counts(self, task: Task, asked_words: Packed, words: Mapping[Modality, Packed], bits: int) -> HitCounts | None:
+    def counts(
+        self, task: types.Task, asked_words: Packed, words: Mapping[types.Modality, Packed], bits: int
+    ) -> HitCounts | None:
         """Return the counts of a task, or None if there are too few queries or no items."""
-        asked, searched = query_modality(task), database_modalities(task)
+        asked, searched = types.query_modality(task), types.database_modalities(task)
         held = _joined([{name: counted(part, name, self.ignore) for name in searched} for part in self.parts])
         if len(self.parts) > 1 and asked in held:
             held[asked][len(self.parts[0]) :] = False
@@ -113,13 +105,13 @@ class _Search:
         return hit_counts(counts_by_distance(asked_words[queries], codes, relevance, bits))
 
 
-def _joined(parts: Sequence[Mapping[Modality, Packed]]) -> dict[Modality, Packed]:
+def _joined(parts: Sequence[Mapping[types.Modality, Packed]]) -> dict[types.Modality, Packed]:
     """Return the rows of all parts one after another, per modality."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def relevance_of(
-    parts: Sequence[SiloData], queries: SiloData, rows: tuple[Rows, Rows], ignore: tuple[int, ...]
+    parts: Sequence[SiloData], queries: SiloData, rows: tuple[types.Rows, types.Rows], ignore: tuple[int, ...]
 ) -> Relevance | Pairs:
     """Return which of some items of the parts are right for some queries, by pictures if there are, or by labels."""
     if queries.pictures is not None:
@@ -129,7 +121,7 @@ def relevance_of(
     return Relevance(labels[0][rows[0]], labels[1][rows[1]], ignore)
 
 
-def calibrations(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int) -> dict[Task, Calibration]:
+def calibrations(sent: Iterable[tuple[types.ReadArrays, Announced | None]], bits: int) -> dict[types.Task, Calibration]:
     """Return what is learned from the counts of silos, each with what it announced, or None for a silo of this process.
 
     Counts that are impossible are left out, so that no silo counts for more than the queries that it announced.
@@ -143,7 +135,7 @@ def calibrations(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int)
     return found
 
 
-def _possible(arrays: ReadArrays, task: Task, bits: int, announced: Announced | None) -> HitCounts | None:
+def _possible(arrays: types.ReadArrays, task: types.Task, bits: int, announced: Announced | None) -> HitCounts | None:
     """Return a silo's counts of a task, or None if there are none or they cannot be counts."""
     right, items, searched = (arrays.get(f"{task}/{name}", np.zeros(0)) for name in HitCounts._fields)
     table = HITS_COUNTED, bits + 1
@@ -156,12 +148,14 @@ def _possible(arrays: ReadArrays, task: Task, bits: int, announced: Announced | 
     return HitCounts(right, items, searched) if bounded else None
 
 
-def silo_code_counts(model: torch.nn.Module, items: SiloData, bits: int, *, with_labels: Sequence[Side] = ()) -> Arrays:
+def silo_code_counts(
+    model: torch.nn.Module, items: SiloData, bits: int, *, with_labels: Sequence[types.Side] = ()
+) -> types.Arrays:
     """Return the counts of a silo's codes, as ``modality/name`` of `CodeCounts`. Sides are as in `silo_counts`.
 
     A modality of fewer items than a code has bits is left out, because their codes could be put together from the counts.
     """
-    found: Arrays = {}
+    found: types.Arrays = {}
     for modality, words in words_of(model, items, "database", with_labels).items():
         held, vectors = counted(items, modality, ()), getattr(items, modality)
         if items.count(modality) >= max(bits, FEWEST_QUERIES):
@@ -172,10 +166,10 @@ def silo_code_counts(model: torch.nn.Module, items: SiloData, bits: int, *, with
     return found
 
 
-def code_uses(sent: Iterable[tuple[ReadArrays, Announced | None]], bits: int) -> dict[Modality, CodeUse]:
+def code_uses(sent: Iterable[tuple[types.ReadArrays, Announced | None]], bits: int) -> dict[types.Modality, CodeUse]:
     """Return the use of the codes of each modality from the possible counts of silos, as in `calibrations`."""
-    received, found = [*sent], dict[Modality, CodeUse]()
-    for modality in MODALITIES:
+    received, found = [*sent], dict[types.Modality, CodeUse]()
+    for modality in types.MODALITIES:
         counts = []
         for arrays, announced in received:
             totals, together = (arrays.get(f"{modality}/{name}", np.zeros(0)) for name in CodeCounts._fields)

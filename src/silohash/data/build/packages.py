@@ -16,15 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from silohash.base.errors import (
-    FilesDiffer,
-    MissingContent,
-    MissingFile,
-    RequestRefused,
-    ServerUnreachable,
-    SettingNeeded,
-    WrongAddress,
-)  # fmt: skip
+from silohash.base import errors
 from silohash.base.files import read_text, write_bytes
 from silohash.base.forms import of_json
 from silohash.base.names import listed
@@ -87,7 +79,7 @@ def configured_registry() -> str:
         asked = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True)
         found = [asked.stdout.strip().replace("undefined", "")]
     if not any(found):
-        raise SettingNeeded(
+        raise errors.SettingNeeded(
             "No npm registry is configured. Name its address with --registry, or the folder of packages that "
             '"npm pack" fetched on another machine with --from.'
         )
@@ -105,12 +97,14 @@ def fetch(pins: Sequence[Pin], folder: Path, registry: str, said: Callable[[str]
     lacking = [pin for pin in pins if not pin.is_in(folder)]
     base = (registry or configured_registry()).rstrip("/") if lacking else ""
     if lacking and not re.match("https?://[^/]", base):
-        raise WrongAddress("The address of a registry begins with http:// or https:// and names a host (--registry).")
+        raise errors.WrongAddress(
+            "The address of a registry begins with http:// or https:// and names a host (--registry)."
+        )
     for number, pin in enumerate(lacking, start=1):
         said(f"Downloading {pin} ({number} of {len(lacking)})")
         content = _download(base, pin)
         if not pin.matches(content):
-            raise FilesDiffer(
+            raise errors.FilesDiffer(
                 f"What the registry gives is not the pinned {pin}: its SHA-512 is not {pin.integrity}. Nothing of it was "
                 "kept. Name another registry with --registry."
             )
@@ -126,13 +120,13 @@ def _download(registry: str, pin: Pin) -> bytes:
             if response.length:
                 raise OSError("the content is cut off")
     except urllib.error.HTTPError as error:
-        raise RequestRefused(
+        raise errors.RequestRefused(
             f'{host} does not give {pin} (HTTP status {error.code}). Name another registry with --registry, or run "npm '
             f'pack {pin}" in a folder and name that with --from.'
         ) from error
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise ServerUnreachable(
+        raise errors.ServerUnreachable(
             f"{host} cannot be reached, or the connection broke ({reason}). Packages that were fetched are kept. Run the "
             "command again to continue."
         ) from error
@@ -146,7 +140,7 @@ def verified(pins: Sequence[Pin], folder: Path) -> dict[Pin, Path]:
         UserError: If the folder lacks packages, or holds another content of them than the pinned one.
     """
     if lacking := [pin for pin in pins if not pin.is_in(folder)]:
-        raise MissingFile(
+        raise errors.MissingFile(
             f"{folder} does not hold {listed([pin.tarball for pin in lacking])} with the SHA-512 of the lock. Remove "
             f'other files of these names, and run there: "npm pack {" ".join(map(str, lacking))}".'
         )
@@ -172,12 +166,12 @@ def license_of(pin: Pin, path: Path) -> bytes:
     """
     content = read_members(path, re.escape(pin.license_file)).get(pin.license_file)
     if content is None:
-        raise MissingContent(f"{path} lacks the license of {pin}, {pin.license_file}. Do not use this package.")
+        raise errors.MissingContent(f"{path} lacks the license of {pin}, {pin.license_file}. Do not use this package.")
     digest, named = hashlib.sha256(content).hexdigest(), pin.license
     if pin.license_file == "info.json":
         named = of_json(content, dict[str, Any])["license"]["spdx"]
     if digest != pin.license_sha256 or named != pin.license:
-        raise FilesDiffer(
+        raise errors.FilesDiffer(
             f"The license of {pin} is not the expected one, {pin.license}: {pin.license_file} has the SHA-256 {digest} "
             f"instead of {pin.license_sha256}. Do not use this package."
         )

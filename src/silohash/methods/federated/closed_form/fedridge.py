@@ -25,15 +25,8 @@ from torch import nn
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
+from silohash.methods.federated import second_moments
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, sums_alone
-from silohash.methods.federated.second_moments import (
-    PENALTIES,
-    Matrix,
-    SecondMoments,
-    mean_deviation,
-    ridge_weights,
-    second_moments,
-)
 from silohash.methods.federated.statistics import RevealParams, sum_statistics
 from silohash.methods.local.base import labels_of, outputs_of
 from silohash.methods.local.class_codes import ClassCodes, class_codes
@@ -84,9 +77,9 @@ class Projection:
         codes: ``(R, K)``, maps these values to the hash outputs.
     """
 
-    mean: Matrix
-    scores: Matrix
-    codes: Matrix
+    mean: second_moments.Matrix
+    scores: second_moments.Matrix
+    codes: second_moments.Matrix
 
 
 class FedRidge(FederatedMethod[FedRidgeParams]):
@@ -139,7 +132,7 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
         if kind == "update" and self._solved_by(server, round):
             for modality in (m for m in MODALITIES if f"{m}.hash.weight" in server.params):
                 width = sum(blocks_of(server.params, modality, classes))
-                sums |= second_moments(np.zeros((0, width)), np.zeros((0, classes))).to_sums(modality)
+                sums |= second_moments.second_moments(np.zeros((0, width)), np.zeros((0, classes))).to_sums(modality)
         return replace(message, sums=sums)
 
     def update(self, context: SiloContext) -> Message:
@@ -152,7 +145,7 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
             vectors = vectors_of(context, modality)
             if vectors is not None:
                 rows = np.flatnonzero(to_array(context.data.has(modality)))
-                sums |= second_moments(vectors[rows], labels[rows]).to_sums(modality)
+                sums |= second_moments.second_moments(vectors[rows], labels[rows]).to_sums(modality)
         return sums_alone(context, sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
@@ -160,7 +153,7 @@ class FedRidge(FederatedMethod[FedRidgeParams]):
         if not self._solved_by(server, updates[0].round):
             return super().aggregate(server, updates)
         total = sum_statistics(updates)
-        held = {m: SecondMoments.from_sums(total, m) for m in MODALITIES if f"{m}/count" in total}
+        held = {m: second_moments.SecondMoments.from_sums(total, m) for m in MODALITIES if f"{m}/count" in total}
         exclusive = bool(server.private["exclusive"])
         params = dict(server.params)
         for modality, moments in held.items():
@@ -246,7 +239,7 @@ def inputs_of_tower(context: SiloContext, modality: Modality) -> np.ndarray:
     return to_array(values * float(getattr(context.model, modality).scale))
 
 
-def label_weights(moments: SecondMoments, *, exclusive: bool) -> Matrix:
+def label_weights(moments: second_moments.SecondMoments, *, exclusive: bool) -> second_moments.Matrix:
     """Return the weights of the labels, ``(C,)``: rare labels count more if items may have several.
 
     w' = (pi (1 - pi) + 1e-4)^(-1/4), where pi is the share of items that have the label; 1 for exclusive labels.
@@ -256,7 +249,7 @@ def label_weights(moments: SecondMoments, *, exclusive: bool) -> Matrix:
 
 
 def projection(
-    moments: SecondMoments,
+    moments: second_moments.SecondMoments,
     codes: ClassCodes,
     *,
     blocks: Sequence[int],
@@ -270,12 +263,14 @@ def projection(
     outputs have the given mean standard deviation, but are zero if all vectors are equal. At a penalty of 0, one of
     `PENALTIES` is chosen.
     """
-    weights = ridge_weights(moments, blocks, penalties=[penalty] if penalty else PENALTIES)
+    weights = second_moments.ridge_weights(
+        moments, blocks, penalties=[penalty] if penalty else second_moments.PENALTIES
+    )
     scores = weights * label_weights(moments, exclusive=exclusive)
     targets = codes.astype(np.float64)
     if codes.shape[0] > codes.shape[1]:
         scores, targets = scores @ targets, np.eye(codes.shape[1])
-    found = mean_deviation(scores @ targets, moments.scatter(), float(moments.count))
+    found = second_moments.mean_deviation(scores @ targets, moments.scatter(), float(moments.count))
     return Projection(moments.mean(), scores * (deviation / found if found > 0 else 0.0), targets)
 
 
@@ -304,5 +299,5 @@ def tower_params(params: Arrays, modality: Modality, solution: Projection) -> Ar
     return _in_dtypes(params, changed)
 
 
-def _in_dtypes(params: Arrays, changed: Mapping[str, Matrix]) -> Arrays:
+def _in_dtypes(params: Arrays, changed: Mapping[str, second_moments.Matrix]) -> Arrays:
     return {name: array.astype(params[name].dtype) for name, array in changed.items()}

@@ -34,17 +34,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.attention import (
-    Fragments,
-    affinities,
-    attended_cosines,
-    attention,
-    chunked,
-    context_cosines,
-    fragments,
-    mean_over,
-    products_are_fewer,
-)
+from silohash.methods.local.matching import attention
 from silohash.methods.local.matching.base import Matching, MatchingParams, check_divisor, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, window_edges
@@ -194,7 +184,7 @@ class TextStructure(nn.Module):
         Source: FedBi-GNNs, equations (13) and (14).
         """
         moved = (edges @ cosines.flatten(2)).view_as(cosines)
-        return mean_over(self.score(self.activation(self.kernels(moved))), mask.unsqueeze(2), 1)
+        return attention.mean_over(self.score(self.activation(self.kernels(moved))), mask.unsqueeze(2), 1)
 
 
 class ImageStructure(nn.Module):
@@ -233,23 +223,25 @@ class ImageStructure(nn.Module):
         moved = (edges @ values.flatten(3)).view(images, kernels, regions, texts, -1).permute(3, 0, 2, 1, 4).flatten(3)
         if self.params.convolution == "tanh":
             moved = torch.tanh(moved + self.bias)
-        return mean_over(self.score(moved), mask.unsqueeze(0), 2)
+        return attention.mean_over(self.score(moved), mask.unsqueeze(0), 2)
 
 
-def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float) -> tuple[Tensor, Tensor]:
+def node_cosines(
+    texts: attention.Fragments, images: attention.Fragments, inverse_temperature: float
+) -> tuple[Tensor, Tensor]:
     """Return the cosines of words and of regions with their contexts, ``(T, W, I, P)`` and ``(T, I, R, P)``.
 
     Source: FedBi-GNNs, equations (8) to (12).
     """
-    factored = products_are_fewer(texts, images)
-    affinity = affinities(texts, images, texts.lengths.shape[2] if factored else 1)
+    factored = attention.products_are_fewer(texts, images)
+    affinity = attention.affinities(texts, images, texts.lengths.shape[2] if factored else 1)
     whole = affinity.sum(0)
-    t2i = attention(whole, texts.mask, images.mask, "t2i", inverse_temperature)
-    i2t = attention(whole, texts.mask, images.mask, "i2t", inverse_temperature)
+    t2i = attention.attention(whole, texts.mask, images.mask, "t2i", inverse_temperature)
+    i2t = attention.attention(whole, texts.mask, images.mask, "i2t", inverse_temperature)
     if factored:
-        words = attended_cosines(affinity, t2i, texts, images, "t2i")
-        return words, attended_cosines(affinity, i2t, texts, images, "i2t")
-    return context_cosines(t2i, texts, images, "t2i"), context_cosines(i2t, texts, images, "i2t")
+        words = attention.attended_cosines(affinity, t2i, texts, images, "t2i")
+        return words, attention.attended_cosines(affinity, i2t, texts, images, "i2t")
+    return attention.context_cosines(t2i, texts, images, "t2i"), attention.context_cosines(i2t, texts, images, "i2t")
 
 
 class GraphMatching(nn.Module):
@@ -270,7 +262,10 @@ class GraphMatching(nn.Module):
         """
         assert images.boxes is not None  # noqa: S101  a region encoder made them
         blocks, temperature = self.params.blocks, self.params.inverse_temperature
-        regions, words = fragments(images.values, images.mask, blocks), fragments(texts.values, texts.mask, blocks)
+        regions, words = (
+            attention.fragments(images.values, images.mask, blocks),
+            attention.fragments(texts.values, texts.mask, blocks),
+        )
         near_regions = self.regions.edges(images.boxes, images.mask)
         near_words = word_edges(texts.values, texts.mask, temperature, neighbors)
         if self.params.propagation == "self":
@@ -284,7 +279,7 @@ class GraphMatching(nn.Module):
             found += self.regions(of_regions, near_regions[columns, :, :places, :places], shown.mask)
             return found
 
-        return chunked(_scores, words, regions).T
+        return attention.chunked(_scores, words, regions).T
 
 
 class GSMNNet(MatchingNet):

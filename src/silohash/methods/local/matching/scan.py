@@ -22,15 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.attention import (
-    Direction,
-    affinities,
-    attended_cosines,
-    attention,
-    chunked,
-    fragments,
-    mean_over,
-)
+from silohash.methods.local.matching import attention
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
@@ -63,7 +55,7 @@ LSE_SCALES = {"t2i": 6.0, "i2t": 20.0}
 class SCANParams(MatchingParams):
     """Parameters of SCAN."""
 
-    direction: Direction = "t2i"
+    direction: attention.Direction = "t2i"
     """`t2i`: words attend to regions. `i2t`: regions attend to words."""
     pooling: Pooling = "AVG"
     """Score of an image and a text: `AVG` (mean of the cosines) or `LSE` (smooth maximum)."""
@@ -84,7 +76,7 @@ def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: flo
     Source: Lee et al., section 3.1.
     """
     if pooling == "AVG":
-        return mean_over(cosines, mask, dim)
+        return attention.mean_over(cosines, mask, dim)
     scaled = (scale * cosines).masked_fill(~mask, torch.finfo(cosines.dtype).min)
     return scaled.logsumexp(dim) / scale
 
@@ -101,17 +93,20 @@ class SCANNet(MatchingNet):
         given, direction = self.params, self.params.direction
         temperature = given.inverse_temperature or INVERSE_TEMPERATURES[direction]
         scale = given.lse_scale or LSE_SCALES[direction]
-        all_words, all_regions = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
+        all_words, all_regions = (
+            attention.fragments(texts.values, texts.mask),
+            attention.fragments(images.values, images.mask),
+        )
 
         def _score(rows: Tensor, columns: slice) -> Tensor:
             words, regions = all_words.take(rows), all_regions.take(columns)
-            affinity = affinities(words, regions)
-            weights = attention(affinity[0], words.mask, regions.mask, direction, temperature)
-            cosines = attended_cosines(affinity, weights, words, regions, direction).squeeze(-1)
+            affinity = attention.affinities(words, regions)
+            weights = attention.attention(affinity[0], words.mask, regions.mask, direction, temperature)
+            cosines = attention.attended_cosines(affinity, weights, words, regions, direction).squeeze(-1)
             mask, dim = (words.mask.unsqueeze(2), 1) if direction == "t2i" else (regions.mask.unsqueeze(0), 2)
             return pooled(cosines, mask, dim, given.pooling, scale)
 
-        return chunked(_score, all_words, all_regions).T
+        return attention.chunked(_score, all_words, all_regions).T
 
 
 class SCAN(Matching[SCANParams]):

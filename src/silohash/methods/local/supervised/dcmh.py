@@ -29,15 +29,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    TowerMethod,
-    labels_of,
-    store_all,
-)
+from silohash.methods.local import base
 from silohash.methods.local.losses import (
     balance,
     mean_similarity,
@@ -80,7 +72,7 @@ CARD = MethodCard(
 )
 
 
-class StoredPairsParams(MethodParams):
+class StoredPairsParams(base.MethodParams):
     """Parameters that all methods have which compare a batch with stored outputs by shared labels."""
 
     similarity: Literal["any", "graded"] = "graded"
@@ -118,7 +110,7 @@ class DCMHParams(StoredPairsParams):
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
 
 
-class StoredPairs(LocalMethod[StoredParams]):
+class StoredPairs(base.LocalMethod[StoredParams]):
     """A base of methods that compare a batch with the stored outputs of other items by shared labels.
 
     A subclass calls `likelihood` in its terms, and states in `remedy` what the user can do if the codes collapse.
@@ -127,12 +119,12 @@ class StoredPairs(LocalMethod[StoredParams]):
     traits = Traits(needs_labels=True)
     remedy: ClassVar[str] = ""
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def init_state(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Store the labels, the share of similar pairs, and the outputs of all items."""
-        labels = labels_of(data)
+        labels = base.labels_of(data)
         share = mean_similarity(labels, graded=self.graded)
         state.buffers = {"labels": labels, "share": share, **self.label_outputs(model, labels)}
-        store_all(model, data, state)
+        base.store_all(model, data, state)
         self.end_epoch(model, data, state)
 
     def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:
@@ -144,7 +136,7 @@ class StoredPairs(LocalMethod[StoredParams]):
         """Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`)."""
         return self.params.similarity == "graded"
 
-    def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
+    def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: base.SiloState) -> Tensor:
         """Return the `pair_likelihood` of a batch's rows and the anchors, ``(B, N)``, weighted if classes are balanced."""
         labels = state.buffers["labels"]
         similar = similarity(labels[rows], labels[anchors], graded=self.graded)
@@ -153,11 +145,11 @@ class StoredPairs(LocalMethod[StoredParams]):
             return likelihood
         return likelihood * pair_weights(similar, float(state.buffers["share"]))
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: base.SiloState) -> None:
         """Store the outputs of the batch."""
         store_batch(outputs, batch, state)
 
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def end_epoch(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Draw the stored items for the next epoch."""
         draw_anchors(data, state, self.params.anchors)
 
@@ -173,7 +165,7 @@ class StoredPairs(LocalMethod[StoredParams]):
         ]
 
 
-class DCMH(StoredPairs[DCMHParams], TowerMethod[DCMHParams]):
+class DCMH(StoredPairs[DCMHParams], base.TowerMethod[DCMHParams]):
     """Deep cross-modal hashing, for one or two modalities.
 
     With one modality, the network is compared with its own stored outputs.
@@ -195,7 +187,9 @@ class DCMH(StoredPairs[DCMHParams], TowerMethod[DCMHParams]):
         rules = EpochRules(fresh_optimizers=params.fresh_optimizers, independent_batches=params.independent_batches)
         self.traits = replace(self.traits, epochs=rules)
 
-    def tower_terms(self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: SiloState) -> Terms:
+    def tower_terms(
+        self, modality: Modality, codes: Tensor, rows: Tensor, labels: Tensor, state: base.SiloState
+    ) -> Terms:
         """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
         anchors = state.buffers["anchors"]
         stored = partner_outputs(state, modality, anchors)
@@ -219,7 +213,7 @@ class DCMH(StoredPairs[DCMHParams], TowerMethod[DCMHParams]):
             "balance": (self.params.balance_weight, imbalance),
         }
 
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def end_epoch(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""
         state.buffers["code"] = joint_codes(state)
         super().end_epoch(model, data, state)
