@@ -22,20 +22,10 @@ from silohash.report import plots, tables
 from silohash.report.examples import HITS_PER_SEARCH
 from silohash.report.gather import ReportData
 from silohash.report.headline import Headline, headline
-from silohash.report.plots import TASK_WORDS, LabelTable
+from silohash.report.plots import TASK_WORDS, WORDS, LabelTable
 from silohash.report.style import SERIES
 
-EVALUATION_WORDS: Mapping[str, str] = {
-    "GG": "global model, all silos' data",
-    "GL": "global model, each silo's own data",
-    "GF": "global model, each silo's own queries, items of the other silos",
-    "GA": "global model, each silo's own queries, items of all silos",
-    "PL": "each silo's personal model, its own data",
-    "PF": "each silo's personal model, its own queries, items of the other silos",
-    "PA": "each silo's personal model, its own queries, items of all silos",
-    "PG": "each silo's personal model, all silos' data",
-    "XS": "query from one silo, results from all silos",
-}
+EVALUATION_WORDS: Mapping[str, str] = WORDS["evaluations"]
 MARK = "· silohash report</title>".encode()
 """End of the title of every page, by which an earlier report is recognized."""
 WARNINGS_SHOWN = 3

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.base.visible import visible
 from silohash.data.partitions.drift import DISTANCES, Drift
 from silohash.measure.evaluation import RadiusCurve
@@ -29,16 +31,8 @@ SPREAD = 0.18
 STRONGEST = 0.62
 """Opacity of a cell whose silo holds all items of a label. Its number stays readable on light and on dark."""
 
-TASK_WORDS: Mapping[str, str] = {
-    "i2t": "A picture finds texts",
-    "t2i": "A text finds pictures",
-    "i2i": "A picture finds pictures",
-    "t2t": "A text finds texts",
-    "i2item": "A picture finds items",
-    "t2item": "A text finds items",
-    "i2unified": "A picture finds items by one code of both views",
-    "t2unified": "A text finds items by one code of both views",
-}
+WORDS = read_toml(Path(__file__).with_name("words.toml"), remedy=REINSTALL, missing=REINSTALL)
+TASK_WORDS: Mapping[str, str] = WORDS["tasks"]
 
 
 @dataclass(frozen=True)

@@ -54,18 +54,7 @@ WAIT_SECONDS = 10.0
 SERVICE_WAIT_SECONDS = 2.0
 """How long a request to a service waits for it."""
 
-SCHEMA = f"""
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {FORMAT_VERSION};
-CREATE TABLE accounts (name TEXT PRIMARY KEY, password TEXT NOT NULL, admin INTEGER NOT NULL, created REAL NOT NULL);
-CREATE TABLE sessions (
-    digest BLOB PRIMARY KEY, account TEXT NOT NULL REFERENCES accounts ON DELETE CASCADE, expires REAL NOT NULL
-);
-CREATE TABLE tokens (
-    id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, account TEXT NOT NULL REFERENCES accounts ON DELETE CASCADE,
-    label TEXT NOT NULL, scopes TEXT NOT NULL, created REAL NOT NULL, expires REAL
-);
-"""
+SCHEMA = Path(__file__).with_name("accounts.sql")
 
 LOCKED = "Another program is changing the accounts. Try again in a few seconds."
 PASSWORD_LENGTHS = range(10, 1001)
@@ -320,8 +309,10 @@ class Accounts:
         if not tables:
             with self._changing() as run:
                 if not run(count).fetchone()[0]:  # another process may have been faster
-                    for statement in filter(str.strip, SCHEMA.split(";\n")):
+                    for statement in filter(str.strip, SCHEMA.read_text(encoding="utf-8").split(";\n")):
                         run(statement)
+                    run(f"PRAGMA application_id = {APPLICATION_ID}")
+                    run(f"PRAGMA user_version = {FORMAT_VERSION}")
         self._connection.execute(count).fetchone()  # from now on SQLite keeps the files beside it, which readers need
 
     @contextmanager

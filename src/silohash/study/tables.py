@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
+from string import Template
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from silohash.study.results import RunResult, StudyResults
 
 TABLES = "tables"
 FIGURES = "figures.csv"
+TEX = Path(__file__).with_name("table.tex")
 _GREEK = map(chr, range(ord("α"), ord("ω") + 1))
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -142,21 +144,10 @@ def latex(table: pivot.ResultTable) -> str:
             body.append(r"\addlinespace")
     body = body[:-1] if left > 1 else body
     caption = " ".join(escaped(note) for note in (f"{table.title}.", *table.notes))
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering\small\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{caption}}}",
-        rf"\label{{tab:{re.sub('[^A-Za-z0-9-]', '-', table.name)}}}",
-        rf"\begin{{tabular}}{{{'l' * left}{'r' * len(table.columns)}}}",
-        r"\toprule",
-        *head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return Template(TEX.read_text(encoding="utf-8")).substitute(
+        caption=caption, label=re.sub("[^A-Za-z0-9-]", "-", table.name), head="\n".join(head), body="\n".join(body),
+        columns="l" * left + "r" * len(table.columns),
+    )  # fmt: skip
 
 
 def escaped(text: str) -> str:

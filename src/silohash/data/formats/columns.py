@@ -2,27 +2,18 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 
 KNOWN = ("file_name", "text", "labels", "id", "split")
 """The columns that have a meaning. All others are kept, and can be partitioned by."""
 
-SLIPS: Mapping[str, tuple[str, ...]] = {
-    "file_name": (
-        "file", "files", "filepath", "filenames", "path", "paths", "image", "images", "imagefile", "imagename",
-        "imagepath", "img", "imgpath", "photo", "photos", "picture", "pictures", "picturefile",
-    ),
-    "text": (
-        "alt", "alttext", "caption", "captions", "content", "description", "descriptions", "prompt", "sentence",
-        "sentences", "texts", "title", "titles",
-    ),
-    "labels": (
-        "categories", "category", "class", "classes", "classname", "classnames", "keyword", "keywords", "label",
-        "labelname", "tag", "tags", "topic", "topics",
-    ),
-    "id": ("identifier", "identifiers", "ids", "imageid", "itemid", "uid", "uuid"),
-    "split": ("splits", "subset"),
-}  # fmt: skip
+SLIPS: Mapping[str, Sequence[str]] = read_toml(
+    Path(__file__).with_name("columns.toml"), remedy=REINSTALL, missing=REINSTALL
+)
 """Names that other tools use for the known columns, in lowercase and without ``_``, ``-``, ``.`` and spaces."""
 
 WITHOUT_A_NAME = " (without a name)"

@@ -7,11 +7,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from silohash.base.errors import OutOfRange
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.base.optional import installed, sentence
 
 MAX_PIXELS = "SILOHASH_MAX_PIXELS"
@@ -31,24 +34,10 @@ class Format(NamedTuple):
     media_type: str
 
 
-FORMATS = (
-    Format("PNG", "PNG", rb"\x89PNG", (".png", ".apng"), "image/png"),
-    Format("JPEG", "JPEG", rb"\xff\xd8\xff", (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"), "image/jpeg"),
-    Format("WebP", "WEBP", rb"RIFF....WEBP", (".webp",), "image/webp"),
-    Format("GIF", "GIF", rb"GIF8", (".gif",), "image/gif"),
-    Format("BMP", "BMP", rb"BM", (".bmp",), "image/bmp"),
-    Format("TIFF", "TIFF", rb"II(\*\0|\+\0)|MM(\0\*|\0\+)", (".tif", ".tiff"), "image/tiff"),
-    Format(
-        "JPEG 2000",
-        "JPEG2000",
-        rb"\xff\x4f\xff\x51|\0\0\0\x0cjP",
-        (".jp2", ".j2k", ".jpx", ".jpf", ".j2c", ".jpc"),
-        "image/jp2",
-    ),
-    Format("AVIF", "AVIF", rb"....ftyp(avif|avis|(....){1,16}avif)", (".avif", ".avifs"), "image/avif"),
-    Format(
-        "HEIC", "HEIF", rb"....ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", (".heic", ".heif", ".hif"), "image/heic,image/heif"
-    ),
+_KNOWN = read_toml(Path(__file__).with_name("formats.toml"), remedy=REINSTALL, missing=REINSTALL)
+FORMATS = tuple(
+    Format(name, form["plugin"], form["starts"].encode(), tuple(form["suffixes"]), form["media_type"])
+    for name, form in _KNOWN["read"].items()
 )
 WEBP, TIFF, HEIC = FORMATS[2], FORMATS[5], FORMATS[-1]
 HEIC_PACKAGE = "pillow_heif"
@@ -57,32 +46,7 @@ NAMES = f"{', '.join(form.name for form in FORMATS[:-1])} or {FORMATS[-1].name}"
 SUFFIXES = frozenset(suffix for form in FORMATS for suffix in form.suffixes)
 MEDIA_TYPES = ",".join(form.media_type for form in FORMATS)
 
-OTHERS = {
-    "PostScript": rb"%!PS|\xc5\xd0\xd3\xc6|\x04%!PS",
-    "a PDF document": rb"\s*%PDF-",
-    "a Photoshop document": rb"8BP[SB]",
-    "an SVG drawing": rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>)?\s*(<!--.*?-->\s*)*(<!DOCTYPE svg|<svg)",
-    "an HTML page": rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)",
-    "a Windows metafile": rb"\xd7\xcd\xc6\x9a|\x01\0\x09\0\0\x03|\x01\0\0\0.{36} EMF",
-    "an icon": rb"icns|\0\0[\x01\x02]\0",
-    "FITS": rb"SIMPLE  =",
-    "GRIB": rb"GRIB",
-    "BUFR": rb"BUFR",
-    "HDF5": rb"\x89HDF",
-    "DICOM": rb".{128}DICM",
-    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
-    "OpenEXR": rb"\x76\x2f\x31\x01",
-    "Radiance HDR": rb"#\?RA",
-    "a GIMP document": rb"gimp xcf",
-    "QOI": rb"qoif",
-    "DirectDraw Surface": rb"DDS ",
-    "Netpbm": rb"P[1-7fF]\s",
-    "PCX": rb"\x0a[\0-\x05][\0\x01]",
-    "DjVu": rb"AT&TFORM",
-    "an XPM drawing": rb"/\* XPM",
-    "a film": rb"....ftyp|\x1aE\xdf\xa3|\0\0\x01\xba|RIFF....AVI ",
-    "a zip archive": rb"PK\x03\x04",
-}
+OTHERS = {name: start.encode() for name, start in _KNOWN["others"].items()}
 """The patterns with which files of other kinds begin."""
 
 BITS, PLANES, EXTRA = 258, 284, 338

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 from silohash.base.registry import Registry
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.run.config.objections import SELF_COUNTING, Objection, no_effect
+from silohash.run.config.objections import SELF_COUNTING, Objection, no_effect, objection
 from silohash.run.config.sections import CompressionConfig, PrivacyConfig, RunConfig
 
 if TYPE_CHECKING:
     from silohash.methods.federated.base import FederatedMethod
     from silohash.methods.local.base import LocalMethod
     from silohash.methods.traits import Traits
-
-COMPRESSION, ENCRYPTION = "exchange.compression", "exchange.encryption"
 
 FEWEST_SILOS = 2
 """With fewer silos per round, a sum is the update of a single silo, and no noise of others hides what a silo contributed."""
@@ -39,12 +37,7 @@ def objections_to_privacy(
     yield from _of_run(config, privacy)
     compression = config.exchange.compression
     if privacy.unit == "silo" and compression is not None and compression.kind != "hash_layers":
-        yield (
-            COMPRESSION,
-            f'{COMPRESSION}: with exchange.privacy.unit = "silo", each silo adds a part of the noise, and '
-            f'"{compression.kind}" changes each part by itself, so the sum hides less than epsilon says. Remove '
-            f'{COMPRESSION}, or set the unit to "record".',
-        )
+        yield objection("private-compression", kind=compression.kind)
 
 
 def _of_federated(config: RunConfig, privacy: PrivacyConfig, federated: FederatedMethod) -> Iterator[Objection]:
@@ -54,11 +47,8 @@ def _of_federated(config: RunConfig, privacy: PrivacyConfig, federated: Federate
         others = [f'"{other}"' for other in federated.traits.private_units]
         remedy = f"Set exchange.privacy.unit = {others[0]}, or choose" if others else "Choose"
         private = _first(FEDERATED_METHODS, lambda traits: unit in traits.private_units)
-        yield (
-            "federated.name",
-            f'federated.name: with "{name}", {_sent(federated.traits)}, so exchange.privacy.unit = "{unit}" has no '
-            f"guarantee. {remedy} another federated method, such as {private}.",
-        )
+        sent = _sent(federated.traits)
+        yield objection("private-method", name=name, sent=sent, unit=unit, remedy=remedy, private=private)
     for parameter, why in federated.traits.not_private.items():
         yield f"federated.{parameter}", why
 
@@ -109,114 +99,74 @@ def _first(registry: Registry, fits: Callable[[Traits], bool]) -> str:
 def _of_run(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
     """Yield the other settings under which silos would send something exact, or too little noise hides it."""
     if config.evaluate.validation:
-        yield (
-            "evaluate.validation",
-            f"evaluate.validation = {config.evaluate.validation:g} lets silos send exact scores on their items, which "
-            "exchange.privacy does not hide. Set evaluate.validation = 0; the last round is then used.",
-        )
+        yield objection("private-validation", share=config.evaluate.validation)
     settings = config.federated
     if settings.given_cap < 1:
         yield no_effect("federated.weight_cap", "under exchange.privacy all silos have the same weight")
     if privacy.unit == "silo" and (settings.robust is not None or settings.norm_limit):
         key = "federated.norm_limit" if settings.robust is None else "federated.robust"
-        yield (
-            key,
-            f'{key} uses the updates of single silos, and with exchange.privacy.unit = "silo" only their sum is hidden. '
-            f'Remove {key}, or set the unit to "record".',
-        )
+        yield objection("private-single-silos", key=key)
     if config.model.image or config.model.text:
-        yield (
-            "model",
-            "model.image and model.text fine-tune published networks, whose layers exchange.privacy does not support. Take "
-            "the features of such a network instead, with features.image or features.text.",
-        )
+        yield objection("private-networks")
     if config.train.clip_norm and privacy.unit == "record":
-        yield (
-            "train.clip_norm",
-            f"train.clip_norm = {config.train.clip_norm:g} has no effect: exchange.privacy.clip_norm limits the gradient of "
-            "each item. Remove train.clip_norm.",
-        )
+        yield objection("private-clipping", norm=config.train.clip_norm)
 
 
 def objections_to_private_silos(config: RunConfig, silos: int) -> Iterator[Objection]:
     """Yield the unit "silo" if too few silos take part in a round."""
     privacy, drawn = config.exchange.privacy, config.federated.participants(silos)
     if privacy is not None and privacy.unit == "silo" and drawn < FEWEST_SILOS:
-        yield (
-            "exchange.privacy.unit",
-            f'exchange.privacy.unit = "silo" hides a silo in the noise of others, and only {drawn} of {silos} takes part '
-            'in a round. Raise federated.fraction or the number of silos, or set the unit to "record".',
-        )
+        yield objection("private-few-silos", drawn=drawn, silos=silos)
 
 
 def objections_to_exchange(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield the transformations of updates that have no effect with the methods of a config, or harm them."""
     compression = config.exchange.compression
     if compression is not None:
-        for message in _against_compression(config, compression, local, federated):
-            yield COMPRESSION, f"{COMPRESSION}{message}"
+        yield from _against_compression(config, compression, local, federated)
         if compression.kind != "top_k" and compression.share != CompressionConfig.model_fields["share"].default:
-            yield no_effect(f"{COMPRESSION}.share", f'"{compression.kind}" does not use it')
+            yield no_effect("exchange.compression.share", f'"{compression.kind}" does not use it')
     if config.exchange.encryption is not None:
-        for message in _against_encryption(config, federated):
-            yield ENCRYPTION, f"{ENCRYPTION}{message}"
+        yield from _against_encryption(config, federated)
 
 
-def _against_encryption(config: RunConfig, federated: FederatedMethod) -> Iterator[str]:
-    """Yield why silos have nothing to encrypt, or the server would have to see single silos, as the ends of messages."""
+def _against_encryption(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why silos have nothing to encrypt, or the server would have to see single silos."""
     name, settings, compression = config.federated.name, config.federated, config.exchange.compression
     traits = federated.traits
     sends = traits.shares != "none" or traits.means or traits.closed_form == "sums"
     if traits.pooled or not sends:
-        yield f' has no effect: with federated.name = "{name}", silos do not send anything to add up. Remove it.'
+        yield objection("encrypts-nothing", name=name)
     if traits.uplink != "sum":
-        yield (
-            f': with federated.name = "{name}", the server computes with the message of each silo, {SUM_ONLY}. Choose '
-            "another federated method, or remove it."
-        )
+        yield objection("encrypted-messages", name=name, sum_only=SUM_ONLY)
     if settings.robust is not None:
-        yield (
-            f': the rule "{settings.robust.rule}" compares the updates of single silos, {SUM_ONLY}. Remove '
-            "federated.robust."
-        )
+        yield objection("encrypted-rule", rule=settings.robust.rule, sum_only=SUM_ONLY)
     if settings.given_cap < 1:
-        yield f": a cap needs the weights of single silos, {SUM_ONLY}. Remove federated.weight_cap."
+        yield objection("encrypted-cap", sum_only=SUM_ONLY)
     if settings.norm_limit:
-        yield f": federated.norm_limit compares the updates of single silos, {SUM_ONLY}. Remove federated.norm_limit."
+        yield objection("encrypted-norm-limit", sum_only=SUM_ONLY)
     if compression is not None and compression.kind != "hash_layers":
-        yield (
-            f': encrypted parameters cannot be compressed with "{compression.kind}". Remove {COMPRESSION}, or use the kind '
-            '"hash_layers".'
-        )
+        yield objection("encrypted-compression", kind=compression.kind)
     if config.partition.kind not in SELF_COUNTING and settings.participants(config.partition.silos) < FEWEST_SILOS:
-        yield f": the sum over one silo is that silo's update. Let at least {FEWEST_SILOS} silos take part in a round."
+        yield objection("encrypted-few-silos", fewest=FEWEST_SILOS)
 
 
 def _against_compression(
     config: RunConfig, compression: CompressionConfig, local: LocalMethod, federated: FederatedMethod
-) -> Iterator[str]:
-    """Yield why silos cannot compress their parameters, as the ends of messages."""
+) -> Iterator[Objection]:
+    """Yield why silos cannot compress their parameters."""
     from silohash.methods.local.base import ClosedForm
 
     method, kind, robust = config.federated.name, compression.kind, config.federated.robust
-    instead = 'Use the kind "int8", "half" or "top_k".'
     if federated.traits.pooled or federated.traits.shares == "none":
-        yield f' has no effect: with federated.name = "{method}", silos do not send parameters. Remove it.'
+        yield objection("compresses-nothing", method=method)
     if isinstance(local, ClosedForm):
-        yield (
-            f': local.name = "{config.local.name}" computes its model once, so what is left out would be lost. Remove it.'
-        )
+        yield objection("compressed-once", name=config.local.name)
     if kind in WITH_FEEDBACK and config.federated.rounds == 1:
-        yield (
-            f': "{kind}" sends what it leaves out in the next round, and there is only one. Raise federated.rounds, or use '
-            'the kind "half".'
-        )
+        yield objection("compressed-in-one-round", kind=kind)
     if kind == "top_k" and robust is not None and robust.rule != "clip":
-        yield (
-            f': with "top_k" most values of an update are unchanged, which the rule "{robust.rule}" takes for what the '
-            'silos agree on. Use the kind "int8", or the rule "clip".'
-        )
+        yield objection("compressed-rule", rule=robust.rule)
     if kind == "hash_layers" and federated.traits.personalized:
-        yield f': "hash_layers" trains one common model, and "{method}" trains one per silo. {instead}'
+        yield objection("compressed-personal", method=method)
     if kind == "hash_layers" and federated.traits.class_head:
-        yield f': "{method}" needs a trained classifier, which "hash_layers" leaves untrained. {instead}'
+        yield objection("compressed-class-head", method=method)

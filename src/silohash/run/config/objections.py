@@ -6,8 +6,11 @@ A value that equals its default is not objected to, because the config of a run 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.base.types import PAIR_TASKS
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
@@ -37,6 +40,15 @@ FEWEST_SILOS = 3
 
 ADAPTIVE_KEYS = ("square_decay", "floor")
 """Keys of ``[federated.server]`` that momentum does not use."""
+
+
+_TEXTS = read_toml(Path(__file__).with_name("objections.toml"), remedy=REINSTALL, missing=REINSTALL)
+
+
+def objection(name: str, **facts: object) -> Objection:
+    """Return an objection of ``objections.toml``, with the facts that its message states."""
+    about = {**_TEXTS[name], **facts}
+    return about["key"], about["message"].format_map(about)
 
 
 def no_effect(key: str, why: str) -> Objection:
@@ -141,17 +153,9 @@ def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objec
     """Yield the settings that have no effect because too few silos take part in a round."""
     count = settings.participants(silos)
     if cap_is_too_low(settings.given_cap, count):
-        yield (
-            "federated.weight_cap",
-            f"federated.weight_cap = {settings.given_cap:g} cannot hold: {count} silos take part in a round, and the "
-            f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it.",
-        )
+        yield objection("cap-too-low", cap=settings.given_cap, count=count, share=1 / count)
     if settings.norm_limit and (settings.norm_limit < 1 or count < FEWEST_SILOS):
-        yield (
-            "federated.norm_limit",
-            f"federated.norm_limit = {settings.norm_limit:g} with {count} silos per round: it must be at least 1, and needs "
-            f"at least {FEWEST_SILOS} silos. Change it, or remove it.",
-        )
+        yield objection("norm-limit", limit=settings.norm_limit, count=count, fewest=FEWEST_SILOS)
     if settings.robust is not None:
         yield from _too_few_for_the_rule(settings, settings.robust, silos)
 
@@ -163,19 +167,9 @@ def _too_few_for_the_rule(settings: FederatedConfig, robust: RobustConfig, silos
     count = settings.participants(silos)
     faulty = faulty_silos(robust.faulty, count)
     if robust.rule == "multi_krum" and count < fewest_for_krum(faulty):
-        yield (
-            "federated.robust",
-            f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
-            f"{faulty} faulty ones, but {count} of {silos} take part. "
-            'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".',
-        )
+        yield objection("few-for-krum", fewest=fewest_for_krum(faulty), faulty=faulty, count=count, silos=silos)
     if robust.rule in EQUAL_SILOS and count < FEWEST_SILOS:
-        yield (
-            "federated.robust",
-            f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
-            f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
-            "federated.robust.",
-        )
+        yield objection("few-for-the-rule", rule=robust.rule, fewest=FEWEST_SILOS, count=count, silos=silos)
 
 
 def cap_is_too_low(cap: float, silos: int) -> bool:
@@ -244,14 +238,10 @@ def _objections_to_closed_form(
         f"Set federated.name = {_that_fit(alone=not local.traits.codes_comparable, sums=isinstance(local, FromSums))}."
     )
     if traits.closed_form == "none":
-        yield "federated.name", f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}'
+        yield objection("gradient-steps", method=method, name=name, remedy=remedy)
     averages = traits.closed_form == "silos" and not (traits.pooled or traits.personalized)
     if averages and not local.traits.codes_comparable:
-        yield (
-            "federated.name",
-            f'"{method}" averages the models of silos, and a bit of local.name = "{name}" means something else in every '
-            f"silo. {remedy}",
-        )
+        yield objection("bits-differ", method=method, name=name, remedy=remedy)
 
 
 def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objection]:
@@ -261,25 +251,14 @@ def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objec
     name, method, settings = config.local.name, config.federated.name, config.federated
     if not isinstance(local, FromSums):
         summed = [f'"{one}"' for one in LOCAL_METHODS.table if issubclass(LOCAL_METHODS.resolve(one), FromSums)]
-        yield (
-            "federated.name",
-            f'"{method}" solves a local method from sums over items, which local.name = "{name}" does not define. Set '
-            f"local.name = {' or '.join(summed)}, or federated.name = {_that_fit(alone=not local.traits.codes_comparable)}.",
-        )
+        fitting = _that_fit(alone=not local.traits.codes_comparable)
+        yield objection("not-from-sums", method=method, name=name, summed=" or ".join(summed), fitting=fitting)
         return
     needed = local.exchanges(config.local.bits)
     if settings.rounds < needed:
-        yield (
-            "federated.rounds",
-            f'federated.rounds = {settings.rounds}, and "{name}" with local.bits = {config.local.bits} needs {needed} '
-            f"rounds of sums. Set federated.rounds = {needed}.",
-        )
+        yield objection("few-rounds-of-sums", rounds=settings.rounds, name=name, bits=config.local.bits, needed=needed)
     if settings.fraction < 1:
-        yield (
-            "federated.fraction",
-            f'federated.fraction = {settings.fraction:g}, and "{method}" needs the sums of the same silos in every round. '
-            "Remove federated.fraction.",
-        )
+        yield objection("fraction-of-sums", fraction=settings.fraction, method=method)
 
 
 def _that_fit(*, alone: bool, sums: bool = False) -> str:
@@ -296,20 +275,14 @@ def _objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Iter
     scores = f'local.name = "{config.local.name}" scores pairs of an image and a text'
     if not federated.traits.trains_scores:
         able = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.trains_scores]
-        yield (
-            "federated.name",
-            f'"{config.federated.name}" trains codes, and {scores}. Set federated.name = {", ".join(able)}.',
-        )
+        yield objection("trains-codes", method=config.federated.name, scores=scores, able=", ".join(able))
     if set(config.evaluate.tasks) - set(PAIR_TASKS):
-        yield (
-            "evaluate.tasks",
-            f"{scores}, so only the tasks {' and '.join(PAIR_TASKS)} can be measured. Remove the others.",
-        )
+        yield objection("tasks-of-scores", scores=scores, tasks=" and ".join(PAIR_TASKS))
     if config.evaluate.validation_by == "labels":
-        yield "evaluate.validation_by", f'{scores}, so pairs choose the round. Set it to "pairs" or "auto".'
+        yield objection("validation-of-scores", scores=scores)
     for text in config.evaluate.measures:
         if Measure.parse(text).radius_bits is not None:
-            yield "evaluate.measures", f'{scores}, which have no distance in bits. Remove "{text}".'
+            yield objection("radius-of-scores", scores=scores, measure=text)
 
 
 def _without_scores(config: RunConfig) -> Iterator[Objection]:
@@ -318,8 +291,4 @@ def _without_scores(config: RunConfig) -> Iterator[Objection]:
 
     for text in config.evaluate.measures:
         if Measure.parse(text).by == "scores":
-            yield (
-                "evaluate.measures",
-                f'"{text}" compares codes with the scores of pairs, and local.name = "{config.local.name}" has only codes. '
-                "Remove it.",
-            )
+            yield objection("scores-of-codes", measure=text, name=config.local.name)

@@ -1,13 +1,15 @@
 """Sentences about values of the wrong type: what is expected, the value seen, and how to write it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from silohash.base.forms import located
-from silohash.run.config.sections import CompressionConfig, RobustConfig, ServerConfig
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL, located
+from silohash.run.config.sections import RunConfig
 from silohash.run.config.toml import toml_value
 
 EXPECTED: Mapping[str, str] = {
@@ -57,30 +59,18 @@ class TableForm:
         return {self.key: "huggingface", "model": value} if self.network else {self.key: self.default}
 
 
-TEXT_KINDS = ("auto", "tfidf", "count", "binary", "given", "huggingface", "tokens")
+def _read_form(key: str, about: Mapping[str, Any]) -> TableForm:
+    """Return the form of a table. If the config's model lists the strings that the key can have, they are its names."""
+    form = TableForm(**about)
+    field, _ = located([*key.split("."), form.key], RunConfig)
+    listed = [] if field is None else [name for name in get_args(field.annotation) if isinstance(name, str)]
+    return replace(form, names=tuple(form.names or listed))
 
-TABLES: Mapping[str, TableForm] = {
-    "data": TableForm("name", "glyphs"), "data.options": TableForm("labels", "article_type"),
-    "features": TableForm("image", {"kind": "auto"}),
-    "features.image": TableForm("kind", "auto", ("auto", "pixels", "given", "huggingface", "cnnf"), network=True),
-    "features.text": TableForm("kind", "auto", TEXT_KINDS, network=True), "model": TableForm("hidden", 512),
-    "model.image": TableForm("backbone", "cnnf", ("huggingface", "cnnf"), network=True),
-    "model.text": TableForm("backbone", "huggingface", ("huggingface",), network=True),
-    "partition": TableForm("kind", "iid"), "local": TableForm("name", "dcmh"),
-    "federated": TableForm("name", "fedavg"),
-    "federated.robust": TableForm("rule", "median", get_args(RobustConfig.model_fields["rule"].annotation)),
-    "federated.server": TableForm("optimizer", "fedavgm", get_args(ServerConfig.model_fields["optimizer"].annotation)),
-    "exchange": TableForm("compression", {"kind": "int8"}),
-    "exchange.compression": TableForm("kind", "int8", get_args(CompressionConfig.model_fields["kind"].annotation)),
-    "federated.methods": TableForm("name", "fedavg"), "train": TableForm("batch", 128),
-    "evaluate": TableForm("tasks", ["i2t", "t2i"]), "base": TableForm("recipe", "run.toml"),
-    "axis": TableForm("name", "method"), "choice": TableForm("name", "FedAvg"),
-    "where": TableForm("choices", {"method": "FedAvg"}), "choices": TableForm("method", "FedAvg"),
-    "table": TableForm("rows", ["method"]), "figures": TableForm("kind", "rounds"), "tune": TableForm("trials", 4),
-    "tune.parameters.*": TableForm("values", [0.001, 0.01]),
-    "tune.parameters": TableForm("train.learning_rate", {"low": 0.0001, "high": 0.01}),
-    "only": TableForm("method", ["FedAvg"]), "set": TableForm("federated.rounds", 5),
-}  # fmt: skip
+
+TABLES = {
+    key: _read_form(key, about)
+    for key, about in read_toml(Path(__file__).with_name("tables.toml"), remedy=REINSTALL, missing=REINSTALL).items()
+}
 """Dotted key of a table in a config or a study, without the positions of list items -> its form. ``*`` is any key."""
 
 

@@ -35,18 +35,8 @@ SITE_FILE = "silohash.toml"
 SILOS_FILE = "local/silos.json"
 """File in the kit of whoever starts runs, with the names of all silos."""
 
-SITE_TEMPLATE = """\
-# The silo {name} in training.
-silo = "{name}"
-state = "../state"        # folder for what the silo stores between rounds
-device = "auto"           # device that it trains on
-downloads = false         # whether a run may download published networks
-files = false             # whether a run may name files of this machine for features, such as a vocabulary
-key = "silos.key"         # key that all silos share, and that the server must not have, for encrypted sums
-
-[data]                    # the silo's own archive
-path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
-"""
+SITE_TEMPLATE = Path(__file__).with_name("silo.toml.in")
+"""The silo's own file without its name."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ def new_silo_key() -> SiloKey | None:
 
 def write_site(kit: Path, name: str, key: SiloKey | None) -> None:
     """Write what a silo sets itself into its kit, and the key that all silos share, if there is one."""
-    write_text(kit / LOCAL / SITE_FILE, SITE_TEMPLATE.format(name=name))
+    write_text(kit / LOCAL / SITE_FILE, SITE_TEMPLATE.read_text(encoding="utf-8").format(name=name))
     if key is not None:
         key.save(kit / LOCAL / KEY)
 

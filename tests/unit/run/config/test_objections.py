@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import silohash
 from silohash.base.errors import UserError, WrongValue
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
@@ -13,6 +17,18 @@ from silohash.methods.traits import Traits
 from silohash.run.config.load import ResolvedConfig, load_config, load_resolved
 from silohash.run.config.objections import KEYS_OF_RULES, cap_is_too_low, objections_to_silos
 from silohash.run.config.sections import FederatedConfig, RobustConfig, TrainConfig
+
+CONFIG = Path(silohash.__file__).parent / "run" / "config"
+
+
+def test_each_objection_has_a_text_and_each_text_is_used() -> None:
+    texts = tomllib.loads((CONFIG / "objections.toml").read_text(encoding="utf-8"))
+    source = "".join((CONFIG / name).read_text(encoding="utf-8") for name in ("objections.py", "exchange.py"))
+    named = dict(re.findall(r'objection\(\s*"([\w-]+)",?\s*([^)]*(?:\([^)]*\)[^)]*)*)\)', source))
+    assert named.keys() == texts.keys()
+    for name, facts in named.items():
+        given = {*re.findall(r"(\w+)=", facts), *texts[name]}
+        assert set(re.findall(r"\{(\w+)", texts[name]["message"])) - {"message"} <= given, name
 
 
 def error_of(*, silos: int = 5, kind: str = "iid", **federated: Any) -> str:

@@ -1,0 +1,8 @@
+CREATE TABLE accounts (name TEXT PRIMARY KEY, password TEXT NOT NULL, admin INTEGER NOT NULL, created REAL NOT NULL);
+CREATE TABLE sessions (
+    digest BLOB PRIMARY KEY, account TEXT NOT NULL REFERENCES accounts ON DELETE CASCADE, expires REAL NOT NULL
+);
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, account TEXT NOT NULL REFERENCES accounts ON DELETE CASCADE,
+    label TEXT NOT NULL, scopes TEXT NOT NULL, created REAL NOT NULL, expires REAL
+);
