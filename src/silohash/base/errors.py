@@ -1,7 +1,8 @@
 """The errors that a user can fix. Each class means one thing that can be wrong, and has a stable key.
 
 Texts of errors may change; the keys stay. They are printed by the command line and stand in the answers of the HTTP API.
-Most classes hold nothing but their text. ``errors.toml`` lists these with their meaning, which is their docstring.
+Most classes hold nothing but their text. ``errors.toml`` lists these with their meaning, which is their docstring. A class
+that an annotation names is defined here.
 """
 
 import re
@@ -68,6 +69,10 @@ class WrongOverride(UserError):
         super().__init__(f'{place}"{override}": {reason}')
         self.override = override
         self.reason = reason
+
+
+class UnknownWords(UserError):
+    """No word of a text is known. Use other words, such as those that the message lists."""
 
 
 class UploadRefused(UserError):

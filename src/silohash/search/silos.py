@@ -146,7 +146,6 @@ class RunSearch(Federation):
         bus = LocalBus(nodes)
         super().__init__(run, bus.nodes, bus)
         self.nodes = bus.nodes
-        # Return the folders on this machine in which the picture files of each silo may lie.
         found, data_path = {}, run.data_path
         for node in nodes:
             # A silo whose list of pictures is damaged does not answer either, and the result has the reason.

@@ -61,13 +61,13 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
         for seed in config.seeds:
             run = run_config(config, choices, seed, values)
             found.append(PlannedRun(choices, seed, f"{folder_name(choices)}-seed{seed}", run))
-    # Refuse runs that would share a folder, also on file systems that ignore case.
+    # Runs must not share a folder, also on file systems that ignore case.
     by_name: dict[str, PlannedRun] = {}
-    for run in found:
-        other = by_name.setdefault(run.name.lower(), run)
-        if other is not run:
+    for one in found:
+        other = by_name.setdefault(one.name.lower(), one)
+        if other is not one:
             raise RepeatedValue(
-                f"The runs {_description(other)} and {_description(run)} would share the folder {run.name}. Rename a choice."
+                f"The runs {_description(other)} and {_description(one)} would share the folder {one.name}. Rename a choice."
             )
     _check_measure(config, found)
     if refuse_equal:

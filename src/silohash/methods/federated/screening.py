@@ -176,7 +176,7 @@ class Outliers:
         """Add an update that was not rejected."""
         self.senders.append(update.sender)
         self.weighted.append(has_weight(update))
-        # Return the scaled values of an update's change; zero for groups in which the silo has no weight.
+        # A group in which the silo has no weight is zero.
         parts = []
         for name, start in self.starts.items():
             if update.weights.get(group_of(name), 0.0) > 0 and name in update.params:

@@ -176,7 +176,7 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
         local: LocalMethod = local_kind(local_params)
         federated: FederatedMethod = federated_kind(federated_params, _facts(config, local))
         refuse(_objections(config, local, federated))
-        # Return a sentence per method of the config under whose name an installed package adds another one.
+        # An installed package may add a method under the name of one of the config.
         members = [member.name for member in federated.params.members()]
         found = [LOCAL_METHODS.conflict(config.local.name)]
         found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]

@@ -107,7 +107,6 @@ class FedCCA(FederatedMethod[FedCCAParams]):
         if stage == "train":
             return super().update(context)
         if stage == "solve":
-            # Return the second moments of a silo's pairs, under `PAIRS`; those of no pairs if it lacks a modality.
             data, params = context.data, context.payload.params
             rows = np.flatnonzero(to_array(data.has_image & data.has_text))
             if data.image is None or data.text is None:
