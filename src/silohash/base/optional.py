@@ -2,31 +2,18 @@
 
 import importlib.util
 import logging
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from silohash.base.errors import DependencyMissing
 
-_PACKAGES: Mapping[str, str] = {
-    "train": "torch sklearn threadpoolctl onnx",
-    "onnx": "onnxscript",
-    "faiss": "faiss",
-    "pandas": "pandas",
-    "tensorboard": "tensorboard",
-    "matlab": "h5py",
-    "icons": "resvg_py",
-    "heic": "pillow_heif",
-    "backbones": "huggingface_hub tokenizers transformers",
-    "tune": "optuna sqlalchemy",
-    "service": "argon2 nats cryptography fastapi prometheus_client python_multipart uvicorn watchfiles",
-    "privacy": "dp_accounting",
-    "training": "nvflare",
-    "encryption": "tenseal",
-    "pgvector": "psycopg",
-    "milvus": "grpc pymilvus",
-}
-EXTRAS: Mapping[str, str] = {name: extra for extra, names in _PACKAGES.items() for name in names.split()}
+_PACKAGES = tomllib.loads(Path(__file__).with_name("packages.toml").read_text(encoding="utf-8"))
+EXTRAS: Mapping[str, str] = {name: extra for extra, names in _PACKAGES["extras"].items() for name in names}
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
+USES: Mapping[str, str] = _PACKAGES["uses"]
+"""What each package that ``silohash doctor`` lists is needed for, by its name in the package index."""
 
 
 def installed(package: str) -> bool:

@@ -17,7 +17,7 @@ import typer
 
 from silohash.base.cores import available_cores
 from silohash.base.errors import NoEffect, UnknownName, UserError
-from silohash.base.optional import require
+from silohash.base.optional import USES, require
 from silohash.base.registry import Registry, suggestion
 from silohash.cli.console import print_json, print_result
 from silohash.cli.help import AsJson, argument, option
@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 KINDS = ("local", "federated", "data", "partition", "measure")
 WITH_CARDS = ("local", "federated")
 WIDTH = 116
-PACKAGES = {
-    "torch": "training; indexing, searching and reports do without it: pip install 'silohash[train]'",
-    "onnx": "saving trained models so that others do not need torch: pip install 'silohash[train]'",
-    "onnxruntime": "encoding items and queries without torch: pip install onnxruntime",
-    "numba": "fast kernels of large indexes and of the evaluation",
-    "faiss-cpu": "an index without numba: pip install 'silohash[faiss]'",
-    "transformers": "published backbones: pip install 'silohash[backbones]'",
-    "onnxscript": "saving networks with operations that torch's older ONNX exporter lacks: pip install 'silohash[onnx]'",
-    "pillow-heif": "HEIC pictures: pip install 'silohash[heic]'",
-    "nvflare": "training with silos on other machines: pip install 'silohash[training]'",
-    "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
-}
 
 
 def list_(
@@ -227,7 +215,7 @@ def doctor(
         "cores": available_cores(),
         "silohash": version("silohash"),
     }
-    for name in PACKAGES:
+    for name in USES:
         facts[name] = None
         with suppress(PackageNotFoundError):
             facts[name] = version(name)
@@ -237,7 +225,7 @@ def doctor(
         print_json(facts)
         return
     for name, value in facts.items():
-        print_result(f"{name:26} {value if value is not None else f'missing: {PACKAGES[name]}'}")
+        print_result(f"{name:26} {value if value is not None else f'missing: {USES[name]}'}")
 
 
 def _print_findings(found: Sequence[Finding], *, as_json: bool) -> None:
