@@ -12,12 +12,12 @@ import numpy as np
 from markupsafe import Markup
 
 from silohash.base.templates import visible_value
-from silohash.base.types import MODALITIES, MethodCard, Modality
+from silohash.base.types import MethodCard
 from silohash.base.visible import markdown as markdown_of
 from silohash.data.partitions.base import LACKING
 from silohash.features.base import SETS, Featurizer
 from silohash.measure.measurable import unmeasured
-from silohash.report.gather import MethodRun, facts, method_run, warnings
+from silohash.report.gather import facts, method_run, warnings
 from silohash.report.headline import headline
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
@@ -27,7 +27,6 @@ from silohash.run.model.export import plain_settings
 from silohash.run.model.trained import GLOBAL
 
 MEGABYTE = 1e6
-WORDS: Mapping[Modality, str] = {"image": "pictures", "text": "texts"}
 ABOUT_MODEL = ("seed", "config digest", "machine", "silohash")
 """The facts of a run that tell where the model comes from. The others tell what it was trained on."""
 
@@ -69,8 +68,11 @@ def card_text(run: Run) -> str:
         round=f"The model is from round {saved.record.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
-        privacy=privacy_lines(run),
-        limits=limits(run, measured),
+        privacy=run.config.exchange.privacy,
+        spent=[record.privacy for record in run.rounds() if record.privacy],
+        epsilon_words=epsilon_words,
+        lacking={name: [silo.name for silo in run.partition.silos if name in silo.lacks] for name in LACKING.values()},
+        warnings=warnings(run),
         origin=origin(run, known),
     )
 
@@ -134,60 +136,6 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
         *lines,
         f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos",
     ]
-
-
-def privacy_lines(run: Run) -> list[str]:
-    """Return what differential privacy hides in what the silos sent, as sentences."""
-    settings, records = run.config.exchange.privacy, [record.privacy for record in run.rounds() if record.privacy]
-    if settings is None or not records:
-        return ["Differential privacy: none; no noise was added to what the silos sent."]
-    last = records[-1]
-    hidden = (
-        "whether any one item was among a silo's training items" if last.unit == "record" else "what any one silo did"
-    )
-    server = "no guarantee" if last.epsilon_server is None else f"epsilon {last.epsilon_server:.2f}"
-    lines = [
-        f"Differential privacy hides {hidden}, with {epsilon_words(last)} after {len(records):,} rounds, from everyone "
-        f"who has the model. For the server, which received each silo's updates: {server}.",
-        f"Noise multiplier {settings.noise_multiplier:g}, norms limited to {settings.clip_norm:g}. The numbers of the "
-        "silos' items, the names of the labels and the silos that took part are taken for public. The figures were "
-        "measured on the queries without noise.",
-    ]
-    if last.repeatable:
-        lines.append(
-            "The noise was derived from the seed of the run (exchange.privacy.repeatable), and everyone who knows the seed "
-            "can subtract it. This model has no guarantee; epsilon is what secret noise of this size would give."
-        )
-    return lines
-
-
-def limits(run: Run, measured: MethodRun) -> list[str]:
-    """Return the limits of the model: what was not measured, what went wrong, and which inputs it cannot take."""
-    featurizers = run.model.featurizers
-    lines = [
-        "The figures hold for the queries of this archive under its protocol. Nothing else was measured.",
-        *(f"The model cannot encode {WORDS[modality]}." for modality in MODALITIES if modality not in featurizers),
-    ]
-    if "text" in featurizers:
-        lines.append("The languages of the texts are not recorded, and no other texts were tried.")
-    if run.model.personalized:
-        lines.append(
-            "Codes of different silos come from different models, so their distances cannot be compared. A search across "
-            "silos merges the results by each silo's own ranks."
-        )
-    out = [*run.partition.params.get("without", ())]
-    if items := run.partition.params.get("without_items"):
-        out.append(f"{items:,} items that the archive has lost since an earlier run")
-    if out:
-        lines.append(f"Trained again without {', '.join(out)}.")
-    for name in LACKING.values():
-        if lacking := [silo.name for silo in run.partition.silos if name in silo.lacks]:
-            lines.append(f"Trained without {name}: {', '.join(lacking)}.")
-    if measured.needs_label_at_query:
-        lines.append(
-            "The figures were computed with the labels of the queries (oracle), so they do not apply to a real search."
-        )
-    return lines + [f"{warning.kind}: {warning.text}" for warning in warnings(run)]
 
 
 def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
