@@ -45,9 +45,9 @@ ADAPTIVE_KEYS = ("square_decay", "floor")
 _TEXTS = read_toml(Path(__file__).with_name("objections.toml"), remedy=REINSTALL, missing=REINSTALL)
 
 
-def objection(name: str, **facts: object) -> Objection:
-    """Return an objection of ``objections.toml``, with the facts that its message states."""
-    about = {**_TEXTS[name], **facts}
+def objection(text: str, /, **facts: object) -> Objection:
+    """Return an objection by the name of its text in ``objections.toml``, with the facts that the text states."""
+    about = {**_TEXTS[text], **facts}
     return about["key"], about["message"].format_map(about)
 
 

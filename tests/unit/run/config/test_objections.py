@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -23,12 +24,16 @@ CONFIG = Path(silohash.__file__).parent / "run" / "config"
 
 def test_each_objection_has_a_text_and_each_text_is_used() -> None:
     texts = tomllib.loads((CONFIG / "objections.toml").read_text(encoding="utf-8"))
-    source = "".join((CONFIG / name).read_text(encoding="utf-8") for name in ("objections.py", "exchange.py"))
-    named = dict(re.findall(r'objection\(\s*"([\w-]+)",?\s*([^)]*(?:\([^)]*\)[^)]*)*)\)', source))
+    calls = [
+        node
+        for name in ("objections.py", "exchange.py")
+        for node in ast.walk(ast.parse((CONFIG / name).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "objection"
+    ]
+    named = {ast.literal_eval(call.args[0]): {keyword.arg for keyword in call.keywords} for call in calls}
     assert named.keys() == texts.keys()
-    for name, facts in named.items():
-        given = {*re.findall(r"(\w+)=", facts), *texts[name]}
-        assert set(re.findall(r"\{(\w+)", texts[name]["message"])) - {"message"} <= given, name
+    stated = {name: set(re.findall(r"\{(\w+)", text["message"])) for name, text in texts.items()}
+    assert stated == {name: facts | ({"key"} & stated[name]) for name, facts in named.items()}
 
 
 def error_of(*, silos: int = 5, kind: str = "iid", **federated: Any) -> str:
