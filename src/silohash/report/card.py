@@ -71,7 +71,7 @@ def card_text(run: Run) -> str:
         privacy=run.config.exchange.privacy,
         spent=[record.privacy for record in run.rounds() if record.privacy],
         epsilon_words=epsilon_words,
-        lacking={name: [silo.name for silo in run.partition.silos if name in silo.lacks] for name in LACKING.values()},
+        lacking=silos_lacking(run),
         warnings=warnings(run),
         origin=origin(run, known),
     )
@@ -136,6 +136,11 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
         *lines,
         f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos",
     ]
+
+
+def silos_lacking(run: Run) -> dict[str, list[str]]:
+    """Return the silos that were trained without pictures, texts or pairs, as content -> names of silos."""
+    return {name: [silo.name for silo in run.partition.silos if name in silo.lacks] for name in LACKING.values()}
 
 
 def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
