@@ -22,6 +22,9 @@ from silohash.data.build import BUILDERS
 from silohash.data.build.packed.builder import FACTS, digest_of, look_of
 from silohash.data.pictures.reading import PackedPictures
 
+PACKED = tuple(name for name in BUILDERS.table if name not in {"icons", "museums"})
+"""The sets whose facts are stored."""
+
 FILLED = ("row", "source_id", "split", "title", "photo")
 """Columns of the products of which there are facts. The source fills the others."""
 
@@ -81,7 +84,7 @@ def digests_of(folder: Path, outputs: Iterable[str]) -> dict[str, dict[str, str]
     return {"sha256": known, "absent": by_file}
 
 
-def store_facts(data: Path, facts: Path = FACTS, names: Iterable[str] = tuple(BUILDERS.table)[1:]) -> None:
+def store_facts(data: Path, facts: Path = FACTS, names: Iterable[str] = PACKED) -> None:
     """Writes the facts of sets, given the folder above the published ones."""
     for name in names:
         tables = tables_of(name, data / name)

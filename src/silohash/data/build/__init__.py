@@ -7,6 +7,7 @@ BUILDERS = Registry(
     group="silohash.build",
     table={
         "icons": "silohash.data.build.icons.builder:build_icons",
+        "museums": "silohash.data.build.museums.builder:build_museums",
         "coco18": "silohash.data.build.packed.builder:COCO18",
         "fashion": "silohash.data.build.packed.builder:FASHION",
         "flickr8k-1k": "silohash.data.build.packed.builder:FLICKR8K_1K",

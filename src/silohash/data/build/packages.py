@@ -7,11 +7,8 @@ import re
 import shutil
 import subprocess
 import tarfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -20,11 +17,11 @@ from silohash.base import errors
 from silohash.base.files import read_text, write_bytes
 from silohash.base.forms import of_json
 from silohash.base.names import listed
+from silohash.data.build.fetching import NotGivenError, content_of
 
 MOST_BYTES = 1 << 26
 """Upper limit on the size of a package, and of each of its files."""
 
-TIMEOUT_SECONDS = 60
 SETTING, REGISTRY_LINE = "npm_config_registry", re.compile(r"^\s*registry\s*=\s*[\"']?([^\s\"']+)", re.MULTILINE)
 
 
@@ -102,35 +99,26 @@ def fetch(pins: Sequence[Pin], folder: Path, registry: str, said: Callable[[str]
         )
     for number, pin in enumerate(lacking, start=1):
         said(f"Downloading {pin} ({number} of {len(lacking)})")
-        content = _download(base, pin)
+        name, host = pin.package.rpartition("/")[2], urlsplit(base).hostname
+        address = f"{base}/{quote(pin.package, safe='@/')}/-/{name}-{pin.version}.tgz"
+        try:
+            content = content_of(address, MOST_BYTES)
+        except NotGivenError as error:
+            if error.status:
+                raise errors.RequestRefused(
+                    f"{host} does not give {pin} ({error}). Name another registry with --registry, or run "
+                    f'"npm pack {pin}" in a folder and name that with --from.'
+                ) from error
+            raise errors.ServerUnreachable(
+                f"{host} cannot be reached, or the connection broke ({error}). Packages that were fetched are kept. Run the "
+                "command again to continue."
+            ) from error
         if not pin.matches(content):
             raise errors.FilesDiffer(
                 f"What the registry gives is not the pinned {pin}: its SHA-512 is not {pin.integrity}. Nothing of it was "
                 "kept. Name another registry with --registry."
             )
         write_bytes(folder / pin.tarball, content)
-
-
-def _download(registry: str, pin: Pin) -> bytes:
-    name, host = pin.package.rpartition("/")[2], urlsplit(registry).hostname
-    address = f"{registry}/{quote(pin.package, safe='@/')}/-/{name}-{pin.version}.tgz"
-    try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310  http or https
-            content: bytes = response.read(MOST_BYTES)
-            if response.length:
-                raise OSError("the content is cut off")
-    except urllib.error.HTTPError as error:
-        raise errors.RequestRefused(
-            f'{host} does not give {pin} (HTTP status {error.code}). Name another registry with --registry, or run "npm '
-            f'pack {pin}" in a folder and name that with --from.'
-        ) from error
-    except (OSError, HTTPException) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise errors.ServerUnreachable(
-            f"{host} cannot be reached, or the connection broke ({reason}). Packages that were fetched are kept. Run the "
-            "command again to continue."
-        ) from error
-    return content
 
 
 def verified(pins: Sequence[Pin], folder: Path) -> dict[Pin, Path]:

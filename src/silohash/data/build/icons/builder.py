@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -74,7 +74,8 @@ def build_icons(
     paths = verified(pins, packages)
     licenses = {pin: license_of(pin, path) for pin, path in paths.items()}
     every, labels = labeled_icons(paths, tables)
-    icons = [icon for silo in LIBRARIES for icon in _capped([icon for icon in every if icon.silo == silo], cap)]
+    chosen = capped(map(attrgetter("key"), every), LIBRARIES, cap)
+    icons = [icon for icon in every if icon.key in chosen]
     rows = _rows(icons, labels, pins, tables / SPLIT)
     with folder_beside(out) as folder:
         _write_tables(folder, rows, licenses)
@@ -100,11 +101,10 @@ def labeled_icons(paths: Mapping[Pin, Path], tables: Path) -> tuple[list[Icon], 
     return [icon for icon in icons if icon.key in labels], labels
 
 
-def _capped(icons: Sequence[Icon], cap: int) -> list[Icon]:
-    """Return at most so many icons, chosen by the digests of their keys; all if ``cap`` is 0."""
-    order = sorted(icons, key=lambda icon: hashlib.sha256(icon.key.encode()).digest())
-    chosen = {icon.key for icon in order[: cap or None]}
-    return [icon for icon in icons if icon.key in chosen]
+def capped(keys: Iterable[str], silos: Iterable[str], cap: int) -> set[str]:
+    """Return at most so many keys of each silo, chosen by their digests; all if ``cap`` is 0."""
+    order = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())
+    return {key for silo in silos for key in [one for one in order if one.startswith(f"{silo}/")][: cap or None]}
 
 
 def _rows(icons: Sequence[Icon], labels: Labels, pins: Sequence[Pin], split: Path) -> list[Row]:
@@ -132,10 +132,11 @@ def _write_tables(folder: Path, rows: Sequence[Row], licenses: Mapping[Pin, byte
     (folder / ATTRIBUTION).write_text(ABOUT + "".join(f"- {pin}: {pin.attribution}\n" for pin in licenses), "utf-8")
     names = sorted({label for row in rows for label in row["labels"].split("|")})
     (folder / "labels.txt").write_text("\n".join(names) + "\n", "utf-8")
-    (folder / "metadata.csv").write_bytes(_table(rows))
+    (folder / "metadata.csv").write_bytes(as_csv(rows))
 
 
-def _table(rows: Sequence[Row]) -> bytes:
+def as_csv(rows: Sequence[Row]) -> bytes:
+    """Return rows as a table with a header."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows([[*rows[0]], *(row.values() for row in rows)])
     return stream.getvalue().encode()
@@ -155,7 +156,7 @@ def facts_of(rows: Sequence[Row]) -> dict[str, Any]:
         "items per silo": dict(Counter(row["silo"] for row in rows)),
         "random mAP": round(float(relevant.mean()), 4),
         "queries without a relevant item": int((~relevant.any(axis=1)).sum()),
-        "sha256 of metadata.csv": hashlib.sha256(_table(rows)).hexdigest(),
+        "sha256 of metadata.csv": hashlib.sha256(as_csv(rows)).hexdigest(),
     }
 
 

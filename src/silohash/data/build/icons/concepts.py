@@ -135,14 +135,14 @@ def labels_of(icons: Sequence[Icon], folder: Path) -> dict[str, frozenset[str]]:
         key, words = icon.key, subject_of(icon) - MODIFIERS
         confirmed = tagged[key] if words.isdisjoint(shared) else tagged[key] & _voted(words, WEAK_VOTE)
         found[key] = (stated[key] | _voted(words, VOTE) | confirmed) - wrong.get(key, NONE)
-    return _frequent(found)
+    return frequent(found, LEAST_ITEMS, LEAST_SILOS)
 
 
-def _frequent(labels: Labels) -> dict[str, frozenset[str]]:
-    """Return the labels without concepts that too few icons or silos have, and without icons that then have none."""
+def frequent(labels: Labels, least_items: int, least_silos: int) -> dict[str, frozenset[str]]:
+    """Return the labels without those that too few items or silos have, and without items that then have none."""
     having: dict[str, list[str]] = defaultdict(list)
     for key, concepts in labels.items():
         for concept in concepts:
             having[concept].append(key.partition("/")[0])
-    kept = {name for name, silos in having.items() if len(silos) >= LEAST_ITEMS and len(set(silos)) >= LEAST_SILOS}
+    kept = {name for name, silos in having.items() if len(silos) >= least_items and len(set(silos)) >= least_silos}
     return {key: concepts & kept for key, concepts in labels.items() if concepts & kept}

@@ -26,12 +26,12 @@ from silohash.data.build import BUILDERS
 from silohash.data.build.packed import builder
 from silohash.data.build.packed.builder import BUILT, digest_of, facts
 from silohash.data.catalogue import open_archive
-from tests.packed_facts import read_rows, store_facts
+from tests.packed_facts import PACKED, read_rows, store_facts
 from tests.packed_sets import drawn, write_published
 from tests.packed_sources import write_official
 
 SHIPPED = builder.FACTS
-NAMES = tuple(name for name in BUILDERS.table if name != "icons")
+
 OPTIONS: dict[str, dict[str, str]] = {
     "coco18": {"image": "jpeg", "text": "bow"},
     "fashion": {"image": "jpeg", "text": "words"},
@@ -85,7 +85,7 @@ def opened(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     return open_archive(name, options=OPTIONS[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PACKED)
 def test_a_built_set_opens_like_the_published_one(
     name: str, build: Build, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_built_set_opens_like_the_published_one(
             assert np.abs(np.asarray(held, np.int16) - np.asarray(wanted, np.int16)).mean() < 9
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PACKED)
 def test_tables_are_equal_and_digests_are_noted(name: str, build: Build, published: Path, tmp_path: Path) -> None:
     about, _ = build(name)
     folder = tmp_path / "built" / name
@@ -168,7 +168,7 @@ def test_a_missing_file_is_named(name: str, file: str, build: Build, published: 
     assert not list((tmp_path / "built").glob("*"))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "wiki-sift-lda"])
+@pytest.mark.parametrize("name", [name for name in PACKED if name != "wiki-sift-lda"])
 def test_a_missing_picture_is_named_and_a_damaged_one_too(
     name: str, build: Build, published: Path, tmp_path: Path
 ) -> None:
@@ -259,7 +259,7 @@ def test_titles_with_commas_need_no_quotation_marks(build: Build, published: Pat
 
 def test_facts_hold_neither_texts_nor_pictures() -> None:
     tables = sorted(SHIPPED.glob("*/*.xz"))
-    assert {path.parent.name for path in tables} == {*NAMES} - {"wiki-sift-lda"}
+    assert {path.parent.name for path in tables} == {*PACKED} - {"wiki-sift-lda"}
     emptied = set()
     for path in tables:
         rows = facts(f"{path.parent.name}/{path.stem}")
@@ -291,7 +291,7 @@ def test_shipped_facts_are_those_of_the_real_sets(shared_data: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "name", ["wiki-sift-lda", "flickr8k-1k", *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES)]
+    "name", ["wiki-sift-lda", "flickr8k-1k", *(pytest.param(n, marks=pytest.mark.slow) for n in PACKED)]
 )
 def test_official_files_of_the_real_sets_give_them(name: str, shared_data: Path, tmp_path: Path) -> None:
     source, lines = write_official(name, shared_data, tmp_path / "official"), []
