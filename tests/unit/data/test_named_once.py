@@ -22,6 +22,7 @@ SUFFIXES = {".py", ".toml", ".html", ".css", ".js", ".md", ".txt"}
 # How archives are written, where that is not their name; the embedded glyphs have a folder of their own.
 NAMED = [name for name in ARCHIVES.names() if name != "glyphs"]
 PATTERNS = {name: rf"(?<![.\w-]){re.escape(name)}(?![\w-])" for name in NAMED} | {
+    "museums": r"museums(?!/)",  # not the folder of a federation
     "coco18": r"coco18",
     "fashion": r"(?<![.\w])fashion(?![\w-])",  # neither fashion-clip99 nor the module of the other fashion sets
     "wiki-sift-lda": r"wiki[-_]sift[-_]lda",

@@ -1,13 +1,10 @@
-"""Open the archives that `silohash data build` makes of items with a silo each, from their cards and numbers."""
+"""Open the archives that `silohash data build` makes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from silohash.base.errors import MissingFile
-from silohash.base.files import read_json, read_toml
-from silohash.base.forms import REINSTALL, of_value
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.benchmarks.dataset import folder_of
 from silohash.data.catalogue import check_option
@@ -63,15 +60,3 @@ class BuiltSet:
         was = found.card
         card = replace(known, digest=was.digest, skipped=was.skipped, warnings=was.warnings)
         return replace(found, card=replace(card, notes={**known.notes, **was.notes}))
-
-
-def _described(name: str) -> BuiltSet:
-    """Return the set that ``card.toml`` in its folder describes, with the numbers of a complete build if they are known."""
-    path = Path(__file__).with_name(name) / "card.toml"
-    card, facts = read_toml(path, remedy=REINSTALL, missing=REINSTALL), path.with_name("facts.json")
-    numbers = read_json(facts, dict[str, Any], remedy=REINSTALL) if facts.is_file() else {}
-    plain = {what: str(value).translate(str.maketrans("", "", "{}'")) for what, value in numbers.items()}
-    return of_value({**card, "notes": {**card["notes"], **plain}}, BuiltSet)
-
-
-ICONS, MUSEUMS = _described("icons"), _described("museums")

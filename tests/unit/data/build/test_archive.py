@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base.errors import MissingFile, WrongChoice
-from silohash.data import ARCHIVES
-from silohash.data.build.archive import ICONS, MUSEUMS, BuiltSet
+from silohash.data.build.archive import BuiltSet
 from tests.runs import write_archive
 
 TOY = BuiltSet(name="toy", summary="A toy.", source="Made up.", license="CC0", notes={"relevant": "by label"})
@@ -40,17 +39,3 @@ def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
         TOY(protocol="usual")
     with pytest.raises(MissingFile, match="silohash data build toy"):
         TOY(root=str(tmp_path / "elsewhere"))
-
-
-def test_the_card_of_the_icons_states_licenses_and_numbers() -> None:
-    assert ARCHIVES.resolve("icons") is ICONS
-    assert all(name in ICONS.license for name in ("MIT", "ISC", "Apache-2.0", "CC BY 4.0", "CC BY 3.0"))
-    assert {"label noise", "items per silo", "random mAP"} <= ICONS.notes.keys()
-    assert ICONS.notes["splits"].startswith("train: ")
-
-
-def test_the_card_of_the_museums_says_that_nobody_has_built_them() -> None:
-    assert ARCHIVES.resolve("museums") is MUSEUMS
-    assert "CC0" in MUSEUMS.license
-    assert "never built" in MUSEUMS.notes["status"]
-    assert "items" not in MUSEUMS.notes

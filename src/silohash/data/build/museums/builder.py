@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 from silohash.base.cache import cache_folder
 from silohash.base.errors import MissingFile, NoEffect, NothingUsable
 from silohash.base.files import check_own_folder, folder_beside, read_toml, write_bytes
-from silohash.base.forms import REINSTALL, any_json, reading
+from silohash.base.forms import REINSTALL, any_json, of_value, reading
 from silohash.base.names import listed
 from silohash.data.benchmarks.layouts.reading import find, plain_text
+from silohash.data.build.archive import BuiltSet
 from silohash.data.build.fetching import Polite
 from silohash.data.build.icons.builder import Row, as_csv, capped, facts_of
 from silohash.data.build.icons.concepts import frequent, keys_of, read_table, said_by, singular
@@ -25,6 +26,7 @@ from silohash.data.formats.metadata import LARGEST_FIELD_BYTES
 from silohash.data.pictures.reading import decode
 
 TABLES, LIST = Path(__file__).parent, "pictures.csv"
+MUSEUMS = of_value(read_toml(TABLES / "card.toml", remedy=REINSTALL, missing=REINSTALL), BuiltSet)
 LEAST_ITEMS, LEAST_SILOS, CAP, MOST_BYTES, SIDE, QUALITY = 300, 3, 4_000, 1 << 24, 224, 90
 """Objects and museums that a label needs, objects per museum if the user does not choose their number, size of the largest
 picture, longer side of its thumbnail in pixels, and the thumbnail's quality as JPEG."""

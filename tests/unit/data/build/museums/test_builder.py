@@ -16,11 +16,12 @@ from PIL import Image
 
 from silohash.base.errors import DamagedFile, ForeignFiles, MissingFile, NoEffect, NothingUsable, ServerUnreachable
 from silohash.base.files import read_toml
+from silohash.data import ARCHIVES
 from silohash.data.build import BUILDERS
 from silohash.data.build.fetching import Polite
 from silohash.data.build.icons.concepts import keys_of, read_table
 from silohash.data.build.museums import builder
-from silohash.data.build.museums.builder import LIST, TABLES, build_museums
+from silohash.data.build.museums.builder import LIST, MUSEUMS, TABLES, build_museums
 from silohash.data.formats.folder import read_folder
 from tests.museum_files import (
     KINDS,
@@ -347,3 +348,9 @@ def test_the_tables_name_hosts_by_https_and_each_word_has_one_label() -> None:
     assert {word: labels for word, labels in keys_of(concepts, of_names=False).items() if len(labels) > 1} == {}
     assert all(first not in second for first, second in combinations(map(str, concepts.values()), 2))
     assert BUILDERS.resolve("museums") is build_museums
+
+
+def test_the_card_says_that_nobody_has_built_the_set() -> None:
+    assert ARCHIVES.resolve("museums") is MUSEUMS
+    assert "CC0" in MUSEUMS.license
+    assert "never built" in MUSEUMS.notes["status"]
