@@ -53,7 +53,9 @@ class Thing:
 
     @property
     def title(self) -> str:
-        return "The Great Goblet" if self.number == SHARED else f"{self.kind.title()} of {self.silo} no. {self.number}"
+        return (
+            "The Soldier Goblet" if self.number == SHARED else f"{self.kind.title()} of {self.silo} no. {self.number}"
+        )
 
     @property
     def open(self) -> bool:

@@ -91,8 +91,8 @@ def _rows(silo: str, museum: Record, source: Path, keys: Mapping[str, set[str]])
         image = _first(record, museum["image"])
         if not title or not labels or not image:
             continue
-        # Museums state the nationality and the years behind the name of an artist differently.
-        artist, name = re.sub(r"\([^)]*\)", "", _first(record, museum["artist"])), _first(record, museum["id"])
+        # Some museums state nationality, years and role in parentheses behind the name of an artist, and after them.
+        artist, name = _first(record, museum["artist"]).partition("(")[0], _first(record, museum["id"])
         group = " ".join(["museums-1", *words_of(artist), "|", *words_of(title)])
         share = int(sha256(group.encode()).hexdigest()[:8], 16) / 2**32
         words = [word for word in title.split() if given.isdisjoint(map(singular, words_of(word)))]
