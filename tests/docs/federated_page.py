@@ -12,7 +12,7 @@ from pathlib import Path
 from silohash.study.config import load_study
 from silohash.study.plan import folder_name
 from tests.docs.feduch_page import PAPERS, RESULTS
-from tests.docs.run_figures import FILES, Columns, figures, store, table
+from tests.docs.run_figures import Columns, figures, store, table
 
 RUNS = RESULTS / "federated.csv"
 RECIPE = PAPERS.parent / "recipes" / "federated.toml"
@@ -45,15 +45,15 @@ def columns(items: str, evaluations: Sequence[str] = EVALUATIONS) -> Columns:
 def tables() -> list[str]:
     """Return all tables of the page that come from these runs.
 
-    First over items that nobody trained on, then over all: figures, differences from FedAvg, and from CenterAP's row. Last
-    the figures across silos of methods without a global model, over all items.
+    Over items that nobody trained on: figures, differences from FedAvg, and from CenterAP's row. Over all items: figures,
+    differences from FedAvg, and the figures across silos of methods without a global model.
     """
     found, rows = figures(RUNS), methods()
     printed = []
-    for items in FILES:
+    for items, compared in (("unseen", ("FedAvg", "CenterAP, FedAvg")), ("all", ("FedAvg",))):
         shown = columns(items)
         printed.append(table(found, "method", shown, dict.fromkeys(rows)))
-        for base in ("FedAvg", "CenterAP, FedAvg"):
+        for base in compared:
             bases = {row: None if row == base else base for row in rows}
             printed.append(table(found, "method", shown, bases, differences=True, marked=True))
     apart = [row for row in rows if (DATA[0], row, "GG", TASKS[0], "all") not in found]
