@@ -65,6 +65,7 @@ class Traits:
         takes_tokens: Local. Whether towers take the vectors of an item and of its tokens.
         scores_pairs: Local. Whether models score an image against a text with a number, and are measured by the scores.
             The model is then a `silohash.models.matching_net.MatchingNet`, and `terms` reads ``outputs.pair_score``.
+        modalities_comparable: Local. Whether codes of images may be compared with codes of texts.
         record_terms: Local. Whether the loss of an item depends on nothing but that item's outputs and constants, in all
             steps. Steps then train different parameters, each with the terms of its own modalities, and working tensors do
             not depend on the silo's items. Differential privacy per record needs this: an item that takes part in another
@@ -129,6 +130,7 @@ class Traits:
     needs_label_counts: bool = False
     takes_tokens: bool = False
     scores_pairs: bool = False
+    modalities_comparable: bool = True
     record_terms: bool = False
     quantizes: bool = False
     label_sides: tuple[Side, ...] = ()

@@ -132,7 +132,10 @@ def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
     if not subject.scores_pairs:
         found |= {f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in MODALITIES}
     if not subject.takes_steps:
-        return found | inputs.over_items("hashes", partial(_hashes, subject))
+        # Codes of images and texts that cannot be compared are random for a query of the other modality.
+        comparable = subject.method().traits.modalities_comparable
+        held = [held for held in inputs.MODALITIES if comparable or held != inputs.BOTH]
+        return found | inputs.over_items("hashes", partial(_hashes, subject), held)
     found["resets-its-state"] = partial(_resets_state, subject)
     if not subject.scores_pairs:
         learns = inputs.over_items("learns", partial(_learns, subject))

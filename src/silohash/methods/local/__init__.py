@@ -44,6 +44,7 @@ LOCAL_METHODS = Registry(
         # without gradient steps
         "scm": "silohash.methods.local.closed_form.scm:SCM",
         "itq": "silohash.methods.local.closed_form.itq:ITQ",
+        "hyperplanes": "silohash.methods.local.closed_form.hyperplanes:Hyperplanes",
         "cmfh": "silohash.methods.local.closed_form.cmfh:CMFH",
         "seph": "silohash.methods.local.closed_form.seph:SePH",
     },
