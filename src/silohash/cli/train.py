@@ -14,6 +14,7 @@ from silohash.cli.console import console, print_json, print_result, print_status
 from silohash.cli.help import AsJson, Settings, argument, flag, option
 
 if TYPE_CHECKING:
+    from silohash.base.types import ResultRow
     from silohash.measure.evaluation import Figures
     from silohash.run.config.load import ResolvedConfig
     from silohash.run.events import Observer
@@ -204,13 +205,14 @@ def evaluate(
             "RUN", "Further run whose scores of pairs are averaged with those of the run. Can be repeated.", "--with"
         ),
     ] = None,
+    costs: Annotated[bool, flag("Compare the codes with real-valued vectors and with ITQ.", "--costs")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained run, per evaluation, task and measure.
 
     If silos trained on items of the database, a second table shows the figures over the other items. Without options, the
     run is measured as its config says, and its results.csv, results-unseen.csv and example searches are rewritten. With
-    options, the figures are only printed.
+    options, the figures are only printed. --costs alone also writes costs.csv.
     """
     from silohash.run.config.load import evaluate_config
 
@@ -224,27 +226,38 @@ def evaluate(
     if sentence := unmeasured(found.archive):
         raise LabelsNeeded(sentence)
     with spinner("Evaluating"):
+        from silohash.measure.costs import costs_of
         from silohash.measure.evaluation import evaluate_run
         from silohash.report.finish import measure_run
+        from silohash.report.tables import read_results
 
         ensemble = [Run.open(folder) for folder in with_ or ()]
-        figures = evaluate_run(found, ensemble=ensemble, **chosen) if chosen or ensemble else measure_run(found)
-    _print_figures(figures, as_json=as_json)
+        if chosen or ensemble:
+            figures = evaluate_run(found, ensemble=ensemble, **chosen)
+            settings = evaluate_config({**found.config.evaluate.model_dump(), **chosen})
+            compared = costs_of(found, settings) if costs else []
+        else:
+            figures = measure_run(found, costs=costs)
+            compared = read_results(found.costs_path) if costs else []
+    _print_figures(figures, compared, as_json=as_json)
 
 
-def _print_figures(figures: Figures, *, as_json: bool) -> None:
-    """Print figures over all items and, where they differ, over those that no silo trained on."""
+def _print_figures(figures: Figures, costs: list[ResultRow], *, as_json: bool) -> None:
+    """Print figures over all items, where they differ over those that no silo trained on, and what hashing costs."""
     from silohash.measure.evaluation import UNSEEN
     from silohash.report.tables import console as as_table
 
     unseen = figures.unseen.rows if figures.unseen else []
     if as_json:
-        print_json({"results": [asdict(row) for row in figures.rows], "unseen": [asdict(row) for row in unseen]})
+        kinds = {"results": figures.rows, "unseen": unseen, "costs": costs}
+        print_json({name: [asdict(row) for row in rows] for name, rows in kinds.items()})
         return
     different = [row for row in unseen if row.protocol.endswith(UNSEEN)]
     print_table(as_table(figures.rows, percent=True, title="All items" if different else ""))
     if different:
         print_table(as_table(different, percent=True, title="Only items that no silo trained on"))
+    if costs:
+        print_table(as_table(costs, percent=True, title="What hashing costs"))
 
 
 def report(

@@ -8,12 +8,13 @@ r different scores of relevant items has 2 r + 1 columns, and the measures are e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import NotFinite
-from silohash.base.types import Rows
+from silohash.base.types import Rows, Task
 from silohash.evaluate.relevance import LEFT_OUT, Pairs, Relevance, marked_gains, without_left_out
 from silohash.evaluate.ties import Histogram, check_sizes
 
@@ -41,6 +42,14 @@ class Scores:
     def take(self, queries: Rows, items: Rows) -> Scores:
         """Return the scores of some queries with some items."""
         return Scores(self.values[np.ix_(queries, items)])
+
+
+class PairScores(Protocol):
+    """Scores of queries with items by the models of a run."""
+
+    def of_model(self, task: Task, name: str, queries: Rows, database: Rows) -> Scores:
+        """Return the scores that one model, "global" or that of a silo, gives to queries with items, both archive rows."""
+        ...
 
 
 BEST = 10

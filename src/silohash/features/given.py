@@ -283,7 +283,7 @@ class TokenVectors:
         return tokens
 
 
-def of_equal_lengths(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def of_equal_lengths(vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
     """Return vectors ``(n, D)``, each scaled to the length sqrt(D). Zeros stay zeros.
 
     Example:

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -60,19 +60,16 @@ from silohash.evaluate.calibration import Calibration, hit_counts, reliability
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_in_folds, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.evaluate.scores import NO_WORDS, Scores, best_scored
+from silohash.evaluate.scores import NO_WORDS, PairScores, Scores, best_scored
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.evaluate.ties import precision_recall
 from silohash.index.codes import Words
 from silohash.measure.measurable import Rule, check_measures, measures_of, rules_of
-from silohash.run.codes import DatabaseCodes, RunCodes
+from silohash.run.codes import ArchiveOutputs, DatabaseCodes, RunCodes
 from silohash.run.config.load import evaluate_config
 from silohash.run.config.sections import EvaluateConfig
 from silohash.run.folder import Run
 from silohash.run.model.trained import GLOBAL
-
-if TYPE_CHECKING:
-    from silohash.run.model.scores import ArchiveScores, EnsembleScores
 
 SAME_QUERIES: tuple[types.Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which all models are evaluated on the same queries."""
@@ -104,6 +101,9 @@ LABELS_USED: Mapping[tuple[types.Side, ...], str] = {
 
 Key = tuple[types.Evaluation, types.Task, str]
 """Evaluation, task and measure."""
+
+Baseline: TypeAlias = ArchiveOutputs | PairScores
+"""What ranks items as one model of all silos: outputs whose signs are the codes, or scores."""
 
 
 def or_nan(value: float | None) -> float:
@@ -209,7 +209,7 @@ def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[
 
 
 class Evaluator:
-    """Encode a run's queries and database items, and compute the figures.
+    """Encode a run's queries and database items, and compute the figures. A baseline takes the place of its models.
 
     Attributes:
         rules: The rules by which the measures judge, at least one.
@@ -217,15 +217,18 @@ class Evaluator:
         scores: The scores of pairs, if the model has them; otherwise None.
     """
 
-    def __init__(self, run: Run, settings: EvaluateConfig, ensemble: Sequence[Run] = ()) -> None:
-        self.run = run
+    def __init__(
+        self, run: Run, settings: EvaluateConfig, ensemble: Sequence[Run] = (), baseline: Baseline | None = None
+    ) -> None:
+        self.run, self._baseline = run, baseline
+        outputs, scores = (baseline, None) if isinstance(baseline, Mapping) else (None, baseline)
         self.settings = settings
         self.rules = rules_of(run.archive, settings)
         rows = np.unique(np.concatenate([rows for rule in self.rules for rows in (rule.queries, rule.database)]))
-        self.codes = RunCodes(run, rows)
+        self.codes = RunCodes(run, rows, outputs)
         self.database_codes = DatabaseCodes(run, self.codes)
         self.holdings = self.database_codes.holdings
-        self.scores = _scores_of(run, ensemble)
+        self.scores = _scores_of(run, ensemble) if baseline is None else scores
         if self.scores is None and any(rule.by == "scores" for rule in self.rules):
             raise UnsuitableMeasure(
                 f"Measures with by=scores compare codes with scores of pairs, and the model of {run.folder} has only codes. "
@@ -297,7 +300,7 @@ class Evaluator:
     @property
     def personal(self) -> list[str]:
         """The silos that deploy a personal model."""
-        return [name for name in self.run.model.names if name != GLOBAL]
+        return [name for name in self.run.model.names if name != GLOBAL and self._baseline is None]
 
     def asked(self, rule: Rule, task: types.Task, silo: int | None = None) -> types.Rows:
         """Return the archive rows of the queries that are asked: those of a silo, or of all silos."""
@@ -425,7 +428,7 @@ def trained_rows(run: Run) -> types.Rows:
     return np.unique(np.concatenate([none, *rows]))
 
 
-def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:
+def _scores_of(run: Run, ensemble: Sequence[Run]) -> PairScores | None:
     """Return the scores of a run's items, averaged over an ensemble, or None if its model has codes only."""
     runs = [run, *ensemble]
     for member in runs if ensemble else ():

@@ -68,11 +68,13 @@ class MethodRun:
 
     Attributes:
         unseen: The figures over the items that no silo trained on, where these are not all items and there are some.
+        costs: The figures beside those of real-valued vectors and of ITQ, if they were compared.
     """
 
     name: str
     rows: tuple[ResultRow, ...] = ()
     unseen: tuple[ResultRow, ...] = ()
+    costs: tuple[ResultRow, ...] = ()
     curve: RoundCurve | None = None
     radius_curves: tuple[RadiusCurve, ...] = ()
     cards: tuple[MethodCard, ...] = ()
@@ -261,6 +263,7 @@ def method_run(run: Run) -> MethodRun:
         name=name,
         rows=tuple(replace(row, run=name) for row in rows),
         unseen=tuple(replace(row, run=name) for row in unseen if row.protocol.endswith(UNSEEN)),
+        costs=tuple(read_results(run.costs_path)) if run.costs_path.exists() else (),
         curve=replace(round_curve(run), name=name),
         radius_curves=tuple(replace(curve, name=name) for curve in radius_curves(run)),
         cards=cards_of(run.config),

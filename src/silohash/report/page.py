@@ -47,6 +47,7 @@ def render(data: ReportData) -> str:
     return environment.get_template("report.html").render(
         data=data, headline=_headline(data),
         comparison=tables.compare(data.fair_rows) if len(data.runs) > 1 else None,
+        costs=[tables.compare(run.costs) for run in data.runs if run.costs],
         unfair=[run for run in data.runs if run.needs_label_at_query],
         cards=list({card.key: card for run in data.runs for card in run.cards}.values()), badge=badges(data),
         warnings_shown=WARNINGS_SHOWN, labels_shown=LABELS_SHOWN, tasks=TASK_WORDS, evaluations=EVALUATION_WORDS,

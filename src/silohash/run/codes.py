@@ -6,7 +6,7 @@ for one code of both modalities.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from silohash.features.vectors import vectors
 from silohash.index.codes import Words, pack, word_count, word_type
 from silohash.run.folder import Run
 
+ArchiveOutputs: TypeAlias = Mapping[Modality, npt.NDArray[np.floating[Any]]]
+"""``(N, K)`` per modality, of all archive rows."""
+
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """``(n,)``, which items are meant."""
 
@@ -28,13 +31,14 @@ class RunCodes:
     Args:
         run: A trained run.
         rows: ``(n,)`` int64, sorted and unique archive rows. Rows without a modality are encoded from zeros.
+        outputs: The outputs whose signs are the codes, in place of those of the models.
 
     Attributes:
         label_sides: The sides of a search whose items are encoded with their true labels, once an item was encoded.
     """
 
-    def __init__(self, run: Run, rows: Rows) -> None:
-        self._run = run
+    def __init__(self, run: Run, rows: Rows, outputs: ArchiveOutputs | None = None) -> None:
+        self._run, self._outputs = run, outputs
         self.label_sides: tuple[Side, ...] = ()
         self._rows = rows
         self._position = np.full(len(run.archive), -1, np.int64)
@@ -71,6 +75,10 @@ class RunCodes:
 
     def _encode(self, name: str, modality: Modality, side: Side) -> npt.NDArray[np.float32]:
         """Encode all rows for one side, and the other if its codes are the same. Return the outputs, ``(n, bits)``."""
+        if self._outputs is not None:
+            given = self._outputs[modality][self._rows].astype(np.float32)
+            self._encoded |= dict.fromkeys(((name, modality, other) for other in SIDES), pack(given))
+            return given
         archive, encoder = self._run.archive, self._run.model.encoder(name, run_by="torch")
         labels = encoder.labels_for(side, archive, self._rows)
         outputs = encoder.outputs(self._vectors[modality], modality, labels)

@@ -74,6 +74,8 @@ class Run:
     """The same figures over the items that no silo trained on."""
     unseen_per_query_path = _Inside("per_query-unseen.safetensors")
     """The measures per query over the items that no silo trained on."""
+    costs_path = _Inside("costs.csv")
+    """The figures beside those of real-valued vectors and of ITQ, if they were compared."""
     curves_path = _Inside("curves.json")
     """Precision and recall by Hamming radius, one curve per task."""
     memory_path = _Inside("memory.json")

@@ -1,17 +1,15 @@
-"""Random hyperplanes: each bit is the side of a random hyperplane on which a vector lies. Nothing is learned.
+"""Random hyperplanes: each bit is the side of a random hyperplane on which a vector lies. Nothing is learned but the mean.
 
 ==========  ====================  =========================================================================
 paper       code                  meaning
 ==========  ====================  =========================================================================
-u           `base.scaled`         vectors, (n, D), centered unless ``center`` is off
+u           inputs                vectors, (n, D), from which their mean is subtracted
 r           ``hash.weight``       normal vectors of the hyperplanes, (K, D), drawn when the network is built
-h_r(u)      signs of the outputs  codes, (n, K), [r . u >= 0]
+h_r(u)      signs of the outputs  codes, (n, K), 1 if r . u >= 0
 ==========  ====================  =========================================================================
 
 Two vectors at the angle theta differ in each bit with probability theta / pi.
 """
-
-from typing import ClassVar
 
 import numpy as np
 from torch import nn
@@ -29,56 +27,39 @@ CARD = MethodCard(
     venue="STOC",
     year=2002,
     link="https://doi.org/10.1145/509907.509965",
-    summary="Take the sides of random hyperplanes as bits, a reference that does not learn, for searches within a modality.",
+    summary="Take the sides of random hyperplanes as bits, a baseline that does not learn, for searches within a modality.",
     differs_from_paper=(
-        "Images and texts have hyperplanes of their own, so their codes cannot be compared: across modalities, a search finds "
-        "items by chance.",
-        "The preset recommended centers the vectors of each modality. The preset paper does not.",
+        "Images and texts have different hyperplanes, so searches across modalities find items by chance.",
+        "The hyperplanes pass through the mean vector of the modality. In the paper they pass through the origin.",
     ),
 )
 
 
-class HyperplaneParams(MethodParams):
-    """Parameters of random hyperplanes."""
-
-    center: bool = True
-    """Whether the hyperplanes pass through the mean vector of the modality. If false, they pass through the origin. Vectors
-    without negative values, such as those after a ReLU, then have many bits that are equal for most items."""
-
-
-class Hyperplanes(base.FromSums[HyperplaneParams]):
+class Hyperplanes(base.FromSums[MethodParams]):
     """Random hyperplanes, for one or two modalities."""
 
-    presets: ClassVar = {"recommended": {}, "paper": {"center": False}}
     traits = Traits(modalities_comparable=False)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build hash layers with weights from the standard normal distribution and biases of 0."""
+        """Build hash layers with weights from the standard normal distribution."""
         model = super().build(spec, bits)
         for name, values in model.named_parameters():
             if name.endswith(".hash.weight"):
                 nn.init.normal_(values)
-            elif name.endswith(".hash.bias"):
-                nn.init.zeros_(values)
         return model
 
     def exchanges(self, bits: int) -> int:
         """Return 1, the exchange of the sums for the means."""
         return 1
 
-    def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
-        """Return that searches across modalities find items by chance, if there are two."""
-        remark = "Images and texts have hyperplanes of their own, so searches across modalities find items by chance."
-        return [remark] if len(spec.towers) > 1 else []
-
     def sums(self, views: base.Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return the sums for the means."""
         return base.total(map(base.scale_sums, views.blocks()))
 
     def solve(self, solution: base.Solution, sums: ReadArrays, exchange: int) -> base.Solution:
-        """Move the hyperplanes to the means, unless they pass through the origin."""
+        """Move the hyperplanes to the means."""
         scales, params = base.scales(sums, standardize=False), dict(solution.params)
-        for modality in base.there(sums) if self.params.center else ():
+        for modality in base.there(sums):
             if scales[f"{modality}/factor"].any():
                 weight = params[f"{modality}.hash.weight"].T.astype(np.float64)
                 params |= base.hash_layer(weight, scales, modality, params)
