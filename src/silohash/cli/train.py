@@ -229,16 +229,13 @@ def evaluate(
         from silohash.measure.costs import costs_of
         from silohash.measure.evaluation import evaluate_run
         from silohash.report.finish import measure_run
-        from silohash.report.tables import read_results
+        from silohash.report.tables import write_results
 
         ensemble = [Run.open(folder) for folder in with_ or ()]
-        if chosen or ensemble:
-            figures = evaluate_run(found, ensemble=ensemble, **chosen)
-            settings = evaluate_config({**found.config.evaluate.model_dump(), **chosen})
-            compared = costs_of(found, settings) if costs else []
-        else:
-            figures = measure_run(found, costs=costs)
-            compared = read_results(found.costs_path) if costs else []
+        figures = evaluate_run(found, ensemble=ensemble, **chosen) if chosen or ensemble else measure_run(found)
+        compared = costs_of(found, evaluate_config({**found.config.evaluate.model_dump(), **chosen})) if costs else []
+        if compared and not chosen:
+            write_results(found.costs_path, compared)
     _print_figures(figures, compared, as_json=as_json)
 
 

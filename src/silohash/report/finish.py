@@ -19,10 +19,8 @@ def finish_run(run: Run) -> None:
         write_report(report_data([run]), run.report_path)
 
 
-def measure_run(run: Run, *, costs: bool = False) -> Figures:
-    """Measure a trained run as its config says, and write the figures.
-
-    They are compared with those of real-valued vectors and of ITQ if ``costs``, and for few items of published networks.
+def measure_run(run: Run) -> Figures:
+    """Measure a trained run as its config says, and write the figures, and what hashing costs if `is_compared`.
 
     ``results.csv`` is written after the files that belong to it, so a run that has it is complete. The card shows the
     figures and is written last. A run whose archive does not have queries gets files without figures.
@@ -41,7 +39,7 @@ def measure_run(run: Run, *, costs: bool = False) -> Figures:
         write_results(run.unseen_results_path, unseen.rows)
         if evaluator is not None:
             write_examples(run.examples_path, draw_examples(evaluator))
-            if costs or is_compared(run):
+            if is_compared(run):
                 write_results(run.costs_path, costs_of(run, run.config.evaluate))
         write_results(run.results_path, figures.rows)
         write_text(run.card_path, card_text(run))

@@ -132,9 +132,8 @@ def _checks_of(subject: Subject) -> dict[str, Callable[[], None]]:
     if not subject.scores_pairs:
         found |= {f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in MODALITIES}
     if not subject.takes_steps:
-        # Codes of images and texts that cannot be compared are random for a query of the other modality.
-        comparable = subject.method().traits.modalities_comparable
-        held = [held for held in inputs.MODALITIES if comparable or held != inputs.BOTH]
+        # Where codes of images and texts cannot be compared, searches across modalities find items by chance.
+        held = [of for of in inputs.MODALITIES if of != inputs.BOTH or subject.kind.traits.modalities_comparable]
         return found | inputs.over_items("hashes", partial(_hashes, subject), held)
     found["resets-its-state"] = partial(_resets_state, subject)
     if not subject.scores_pairs:

@@ -141,16 +141,10 @@ def total(parts: Iterator[Arrays]) -> Arrays:
 
 def fit_from_sums(method: FromSums, model: nn.Module, data: SiloData) -> Solution:
     """Run all exchanges with a single silo, and install the parameters of the solution."""
-    solution = solved(method, params_of(model), views_of(model, data))
-    install(model, solution.params)
-    return solution
-
-
-def solved(method: FromSums, params: ReadArrays, views: Views) -> Solution:
-    """Return the solution after all exchanges with a single silo, given the initial parameters."""
-    solution = method.begin(params)
-    for exchange in range(method.exchanges(code_length(params))):
+    views, solution = views_of(model, data), method.begin(params_of(model))
+    for exchange in range(method.exchanges(int(model.bits))):  # type: ignore[arg-type]
         solution = method.solve(solution, method.sums(views, solution.sent, exchange), exchange)
+    install(model, solution.params)
     return solution
 
 

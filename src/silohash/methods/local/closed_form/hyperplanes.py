@@ -1,13 +1,6 @@
 """Random hyperplanes: each bit is the side of a random hyperplane on which a vector lies. Nothing is learned but the mean.
 
-==========  ====================  =========================================================================
-paper       code                  meaning
-==========  ====================  =========================================================================
-u           inputs                vectors, (n, D), from which their mean is subtracted
-r           ``hash.weight``       normal vectors of the hyperplanes, (K, D), drawn when the network is built
-h_r(u)      signs of the outputs  codes, (n, K), 1 if r . u >= 0
-==========  ====================  =========================================================================
-
+The code of a vector u has the bits [r . u >= 0]. The normal vectors r, ``hash.weight``, are drawn when the network is built.
 Two vectors at the angle theta differ in each bit with probability theta / pi.
 """
 

@@ -27,7 +27,7 @@ def test_outputs_are_products_of_normals_and_centered_vectors() -> None:
     vectors = np.array([[1.0, 1.0], [3.0, 1.0], [5.0, 7.0]])  # their mean is (3, 3)
     start = {"image.hash.weight": np.array([[1.0, 0.0], [1.0, -1.0], [0.0, -2.0]]), "image.hash.bias": np.ones(3)}
     views = base.Views({"image": vectors}, {"image": np.ones(3, bool)}, np.zeros((3, 0)))
-    params = base.solved(METHOD, start, views).params
+    params = METHOD.solve(METHOD.begin(start), METHOD.sums(views, {}, 0), 0).params
     outputs = vectors @ params["image.hash.weight"].T + params["image.hash.bias"]
     np.testing.assert_allclose(outputs, [[-2, 0, 4], [0, 2, 4], [2, -2, -8]], atol=1e-12)
 
@@ -62,4 +62,4 @@ def test_silos_that_divide_the_items_have_the_codes_of_the_pooled_items() -> Non
 def test_a_modality_without_items_keeps_its_hyperplanes() -> None:
     start = params_of(built(4, image=3))
     views = base.Views({"image": np.zeros((2, 3))}, {"image": np.zeros(2, bool)}, np.zeros((2, 0)))
-    assert base.solved(METHOD, start, views).params == start
+    assert METHOD.solve(METHOD.begin(start), METHOD.sums(views, {}, 0), 0).params == start
