@@ -25,6 +25,9 @@ from silohash.run.codes import ArchiveOutputs
 from silohash.run.config.sections import EvaluateConfig
 from silohash.run.folder import Run
 
+MOST_PAIRS = 2_000_000
+"""Runs with more pairs of a query and an item are compared on request only, because their scores take long to rank."""
+
 
 def costs_of(run: Run, settings: EvaluateConfig) -> list[ResultRow]:
     """Return the figures of the real-valued vectors, of ITQ and of the run, one after the other per task and measure.
@@ -55,9 +58,10 @@ def costs_of(run: Run, settings: EvaluateConfig) -> list[ResultRow]:
 
 
 def is_compared(run: Run) -> bool:
-    """Return whether a run is compared without request: if it hashes up to 20,000 items of a published network."""
+    """Return whether a run is compared without request: if a published network embeds its items, and these are few."""
     networks = any(isinstance(kind, NetworkFeatures) for kind in run.model.featurizers.values())
-    return networks and not run.model.record.spec.scores_pairs and len(run.archive) <= 20_000
+    pairs = len(run.archive.split("query")) * len(run.archive.split("database"))
+    return networks and not run.model.record.spec.scores_pairs and pairs <= MOST_PAIRS
 
 
 def one_network(featurizers: Featurizers) -> bool:
@@ -103,7 +107,8 @@ def _vectors(run: Run, featurizers: Featurizers) -> ArchiveOutputs:
     archive, found = run.archive, {}
     for modality, featurizer in featurizers.items():
         values = vectors(archive, featurizer, np.arange(len(archive)), archive.has(modality))
-        found[modality] = np.float32(values[:, 0] if values.ndim == 3 else values.reshape(len(archive), -1))
+        items = values[:, 0] if values.ndim == 3 else values.reshape(len(archive), -1)
+        found[modality] = np.asarray(items, np.float32)
     return found
 
 
@@ -118,9 +123,11 @@ def _fitted(run: Run, given: ArchiveOutputs, bits: int, **params: Any) -> Archiv
     method, spec = ITQ(ITQParams(**params)), {m: TowerSpec("mlp", values.shape[1:]) for m, values in given.items()}
     with torch_globally(run.config.seed, "baseline"):
         model = method.build(ModelSpec(spec, 0), bits)
-    columns: list[Any] = [torch.from_numpy(given[m]) if m in given else None for m in MODALITIES]
+    image, text = (torch.from_numpy(given[m]) if m in given else None for m in MODALITIES)
     together = Holdings(run.archive, run.partition).together
-    whole = SiloData("", *columns, None, *(torch.from_numpy(run.archive.has(m)) for m in MODALITIES))
-    silo = replace(whole, **{f"has_{m}": torch.from_numpy(together[m]) for m in MODALITIES})
+    masks = (
+        [torch.from_numpy(of[m]) for m in MODALITIES] for of in ({m: run.archive.has(m) for m in MODALITIES}, together)
+    )
+    whole, silo = (SiloData("", image, text, None, has[0], has[1]) for has in masks)
     method.fit(model, silo.take(torch.from_numpy(trained_rows(run))))
     return {modality: values.numpy() for modality, values in outputs_of(model, whole).items()}

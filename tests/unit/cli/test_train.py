@@ -244,6 +244,21 @@ def test_evaluate_without_options_writes_the_figures_again(run: Run) -> None:
 
 
 @pytest.mark.whole_run
+def test_evaluate_compares_a_run_with_codes_and_vectors_that_are_not_trained(run: Run) -> None:
+    printed = silohash("evaluate", run.folder, "--costs", "--task", "t2t", "--measure", "mAP@all", "--json")
+    assert printed.code == 0, printed.err
+    assert [row["run"] for row in printed.document()["costs"]] == ["cosine, no codes", "ITQ", run.name]
+    assert not run.costs_path.exists()
+    said = silohash("evaluate", run.folder, "--costs")
+    assert said.code == 0, said.err
+    assert "What hashing costs" in said.out
+    assert {row.run for row in read_results(run.costs_path)} == {"CCA, no codes", "ITQ", run.name}
+    assert silohash("report", run.folder).code == 0
+    assert 'id="costs"' in run.report_path.read_text(encoding="utf-8")
+    run.costs_path.unlink()
+
+
+@pytest.mark.whole_run
 def test_items_that_nobody_trained_on_have_figures_of_their_own(folder: Path) -> None:
     archive = write_archive(folder / "partly", count=60, text="words")
     lines = (archive / "metadata.csv").read_text(encoding="utf-8").splitlines()

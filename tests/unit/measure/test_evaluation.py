@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from silohash.base.errors import LabelsNeeded, NotARun, NothingUsable, UnknownNa
 from silohash.base.types import EVALUATIONS, database_modalities, query_modality
 from silohash.data.partitions.base import SiloRows
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
+from silohash.evaluate.scores import Scores
 from silohash.features.vectors import vectors
 from silohash.index.codes import unpack
 from silohash.measure import evaluation
@@ -532,6 +534,22 @@ def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> Non
     none = evaluator._row(evaluator.rules[0], "GL", "i2t", Measure.parse("mAP@all"), [part([])])
     assert math.isnan(none.value)
     assert none.queries == 0
+
+
+def test_a_baseline_is_measured_as_one_model_of_all_silos(shared: Run, alone: Run) -> None:
+    rows, model = np.arange(len(shared.archive)), shared.model
+    values = {m: vectors(shared.archive, featurizer, rows) for m, featurizer in model.featurizers.items()}
+    outputs = {m: model.encoder("global").outputs(value, m) for m, value in values.items()}
+    settings = shared.config.evaluate.model_copy(update={"tasks": ("i2t", "t2item", "i2unified")})
+    own = Evaluator(shared, settings).figures()
+    for run in (shared, alone):  # which have the same items
+        baseline = Evaluator(run, settings, (), outputs)
+        assert baseline.personal == []
+        found = {(row.evaluation, row.task, row.measure): row.value for row in baseline.figures().rows}
+        expected = {(row.evaluation, row.task, row.measure): row.value for row in own.rows if row.evaluation == "GG"}
+        assert {key: found[key] for key in expected} == expected
+    scores = Evaluator(alone, settings, (), SimpleNamespace(of_model=lambda *_: Scores(np.eye(15, 75)))).figures()
+    assert {row.bits for row in scores.rows} == {0}
 
 
 def with_train(run: Run, rows: np.ndarray) -> Run:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.features.given import GivenFeatures
+from silohash.measure import costs
 from silohash.report import finish
 from silohash.report.finish import finish_run, measure_run
 from silohash.report.tables import read_results
@@ -42,6 +44,18 @@ def test_measuring_again_gives_the_same_files(run: Run) -> None:
     assert not run.report_path.exists()
     finish_run(Run(run.folder))
     assert {name: getattr(run, name).read_bytes() for name in FILES} == before
+
+
+@pytest.mark.parametrize("most", [0, 100_000])
+def test_a_run_of_a_published_network_is_compared_if_its_items_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(costs, "MOST_PAIRS", most)
+    monkeypatch.setattr(costs, "NetworkFeatures", GivenFeatures)  # a network in place of the vectors that are given
+    monkeypatch.setattr(finish, "costs_of", lambda run, settings: [])
+    trained = runs.train(runs.write_archive(tmp_path / "archive"), tmp_path / "run", federated={"rounds": 1})
+    measure_run(trained)
+    assert trained.costs_path.exists() == (most > 0)
 
 
 def test_run_is_complete_only_once_its_results_are_there(

@@ -278,6 +278,17 @@ def test_figures_over_unseen_items_are_left_out_where_they_are_the_same():
     assert "Without the items" not in render(made_up_report(runs=several))  # one of the runs has no such figures
 
 
+def test_costs_of_hashing_are_side_by_side_if_they_are_known():
+    run = made_up_run("fedcafe")
+    costs = tuple(row(run=name, value=value, low=0.3, high=0.5) for name, value in (("ITQ", 0.42), ("fedcafe", 0.41)))
+    page = render(made_up_report(runs=(replace(run, costs=costs),)))
+    table = page[page.index('id="costs"') : page.index('id="results"')]
+    assert table.index(">ITQ</th>") < table.index(">fedcafe</th>")
+    assert table.index('<span class="figure">42.0</span>') < table.index('<span class="figure">41.0</span>')
+    assert '<a href="#costs">' in page
+    assert "What hashing costs" not in render(made_up_report(runs=(run,)))
+
+
 def test_queries_without_a_relevant_item_are_counted_per_evaluation():
     others = (row(task="i2t", queries_without_relevant=1234), row(evaluation="XS", queries_without_relevant=0))
     rows = (row(), row(measure="P@10"), *others)

@@ -37,6 +37,19 @@ def test_codes_are_those_of_the_named_models_encoder(run: Run) -> None:
                 assert np.array_equal(found, expected.words)
 
 
+def test_given_outputs_take_the_place_of_all_models(run: Run) -> None:
+    rows, names = np.array([3, 8, 20]), run.model.names
+    outputs = {m: np.random.default_rng(n).normal(size=(60, 16)) for n, m in enumerate(MODALITIES)}
+    codes = RunCodes(run, rows, outputs)
+    for name in names:
+        for modality in MODALITIES:
+            assert np.array_equal(codes.words(name, modality, rows[1:], "query"), pack(outputs[modality][rows[1:]]))
+    both = codes.unified(names[0], rows, [np.ones(3, bool), np.array([True, True, False])])
+    summed = pack(outputs["image"][rows] + outputs["text"][rows])
+    assert np.array_equal(both[:2], summed[:2])
+    assert np.array_equal(both[2], pack(outputs["image"][rows])[2])
+
+
 def test_each_model_and_modality_is_encoded_once(run: Run) -> None:
     codes = RunCodes(run, np.arange(10))
     first, second = (silo.name for silo in run.partition.silos[:2])
