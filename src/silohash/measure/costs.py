@@ -44,10 +44,7 @@ def costs_of(run: Run, settings: EvaluateConfig) -> list[ResultRow]:
     if not measures:
         return []
     own, pooled = (settings.model_copy(update={"measures": measures, "evaluations": [e]}) for e in ("PG", "GG"))
-    given, plain = _vectors(run, featurizers), _vectors(run, {m: _as_given(kind) for m, kind in featurizers.items()})
-    width = min(values.shape[1] for values in given.values())
-    across = plain if one_network(featurizers) else _fitted(run, given, width, iterations=0)
-    scores, codes = VectorScores(run, plain, across), _fitted(run, given, run.config.local.bits)
+    scores, codes = _baselines(run, featurizers)
     baselines = [Evaluator(run, pooled, (), baseline).figures().rows for baseline in (scores, codes)]
     rows = zip(*baselines, Evaluator(run, own if personal else pooled).figures().rows, strict=True)
     return [
@@ -55,6 +52,14 @@ def costs_of(run: Run, settings: EvaluateConfig) -> list[ResultRow]:
         for real, itq, mine in rows
         for name, row in ((f"{scores.reference(mine.task)}, no codes", real), ("ITQ", itq), (run.name, mine))
     ]
+
+
+def _baselines(run: Run, featurizers: Featurizers) -> tuple["VectorScores", ArchiveOutputs]:
+    """Return the scores of real-valued vectors, and the outputs of ITQ."""
+    given, plain = _vectors(run, featurizers), _vectors(run, {m: _as_given(kind) for m, kind in featurizers.items()})
+    width = min(values.shape[1] for values in given.values())
+    across = plain if one_network(featurizers) else _fitted(run, given, width, iterations=0)
+    return VectorScores(run, plain, across), _fitted(run, given, run.config.local.bits)
 
 
 def is_compared(run: Run) -> bool:
