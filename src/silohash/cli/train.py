@@ -68,14 +68,20 @@ def new(
     """
     from silohash.base.files import write_text
     from silohash.data import ARCHIVES
-    from silohash.run.config.template import config_template
+    from silohash.run.config.template import WITHOUT_LABELS, config_template
 
     if file.exists():
         raise AlreadyExists(f'"{file}" already exists. Choose another name, or remove the file first.')
-    write_text(file, config_template(file, local=local, federated=federated, data=data, backbone=backbone))
+    text = config_template(file, local=local, federated=federated, data=data, backbone=backbone)
+    write_text(file, text)
     print_status(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
     if data not in ARCHIVES.names() and not Path(data).exists():
         print_status(f'"{data}" is not the name of an archive, and not a folder yet. Create it before the training.')
+    if not local and f'name = "{WITHOUT_LABELS}"' in text:
+        print_status(
+            f"The archive has no labels. {WITHOUT_LABELS} learns without them. Codes that are solved from sums over silos can be "
+            "better, but the sums may reveal items to the server: see docs/how-to/costs.md."
+        )
     if backbone:
         print_status(f"Nothing is downloaded unless {file} permits it with download = true.")
 

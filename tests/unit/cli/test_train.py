@@ -70,6 +70,14 @@ def test_new_writes_a_config_that_trains(tmp_path: Path) -> None:
     assert len(Run(tmp_path / "out").rounds()) == 2
 
 
+@pytest.mark.parametrize(("labeled", "given"), [(False, ()), (False, ("--local", "ucch")), (True, ())])
+def test_new_says_what_may_be_better_without_labels(tmp_path: Path, labeled: bool, given: tuple[str, ...]) -> None:
+    archive = write_archive(tmp_path / "archive", count=30, text="words", labeled=labeled)
+    said = silohash("new", tmp_path / "new.toml", "--data", archive, *given)
+    assert said.code == 0
+    assert ("docs/how-to/costs.md" in said.err) == (not labeled and not given)
+
+
 def test_new_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     said = silohash("new", tmp_path / "new.toml", "--data", tmp_path / "no")
     assert said.code == 0
