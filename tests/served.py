@@ -29,12 +29,14 @@ from silohash.index.preview import make_preview, preview_url
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.search.federation import check_silos
 from silohash.search.hits import Hits, SearchOptions
+from silohash.search.merge import WAITING
 from silohash.search.requests import FederationStatus, Item, SearchRequest, SiloStatus
 from silohash.service.web.app import create_app
 from tests.pictures import COLORS, small_config
 
 SHAPES = ("square", "stripes", "frame")
 SIDE = 24
+HIT_COLUMNS = ("ids", "distances", "payloads", "found_by")
 
 
 def drawn(color: str, shape: str) -> Image.Image:
@@ -205,6 +207,44 @@ class MadeUpBackend:
             chosen_round=1,
             codes={"image": CodeUse(distinct=0.93, repeated=0.2), "text": CodeUse(distinct=0.31, repeated=0.2)},
         )
+
+
+class LateBackend(MadeUpBackend):
+    """A federation of three silos, each with twenty items that follow those of the one before. Some are late.
+
+    Attributes:
+        late: Maps each silo that answers late to the event that lets it answer, in their order.
+        fails: Whether late silos do not answer at last.
+        error: What the search raises at last; None if it succeeds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(silos=("archive", "museum", "town library"))
+        self.late: dict[str, threading.Event] = {}
+        self.waiting: tuple[str, ...] = ()
+        self.fails = False
+        self.error: Exception | None = None
+
+    def hits(self, options: SearchOptions) -> Hits:
+        whole = super().hits(replace(options, offset=0, k=self.items))
+        silos = [self.silos[n * len(self.silos) // self.items] for n in range(self.items)]
+        rows = [n for n, silo in enumerate(silos) if silo not in {*self.missing, *self.waiting}][options.offset :]
+        missing = {**self.missing, **dict.fromkeys(self.waiting, WAITING)}
+        taken = {name: tuple(getattr(whole, name)[row] for row in rows[: options.k]) for name in HIT_COLUMNS}
+        return replace(whole, **taken, silos=tuple(silos[row] for row in rows[: options.k]), missing_silos=missing)
+
+    async def search(self, request: SearchRequest) -> Hits:
+        self.missing = {}
+        self.waiting = tuple(self.late)
+        for silo, event in self.late.items():
+            if request.progress is not None:
+                request.progress(self.hits(request))
+            await asyncio.to_thread(event.wait, 60)
+            self.waiting = tuple(each for each in self.waiting if each != silo)
+            self.missing |= {silo: "It failed."} if self.fails else {}
+        if self.error is not None:
+            raise self.error
+        return await super().search(request)
 
 
 class HangingBackend(MadeUpBackend):

@@ -3,14 +3,13 @@
 Programs that accept server-sent events get the results so far whenever a silo has answered, and at last all.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, Request, UploadFile
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from silohash.base.errors import BitsDiffer, ConflictingOptions, ModelsDiffer, NoEffect, UnknownName
 from silohash.base.types import Modality
@@ -23,11 +22,11 @@ from silohash.search.inputs import vector_in
 from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
 from silohash.service.web import documents
+from silohash.service.web.arriving import EVENTS, Arriving, event, streamed, takes_events
 from silohash.service.web.errors import responses
 from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 PREFIX = "/api/v1"
-EVENTS = "text/event-stream"
 
 Found: TypeAlias = documents.ResultsDocument | Response
 """What a search finds, as a document or as events."""
@@ -76,22 +75,13 @@ class Asking:
         """Return what a search finds, as a document or as events."""
         asked = len({*wanted.silos}) if wanted.silos else await self.service.silo_count()
         await check_columns(wanted, self.service)
-        if EVENTS not in self.request.headers.get("accept", ""):
+        if not takes_events(self.request):
             return _results(await search(wanted), asked)
-        found, loop = asyncio.Queue[Hits | None](), asyncio.get_running_loop()
-
-        def progress(hits: Hits) -> None:
-            """Note the results so far. Silos of this process answer in another thread."""
-            if hits.answered:
-                loop.call_soon_threadsafe(found.put_nowait, hits)
-
-        searching = asyncio.ensure_future(search(replace(wanted, progress=progress)))
-        searching.add_done_callback(lambda _: found.put_nowait(None))
-        first = await found.get()
+        arriving = Arriving(lambda told: search(replace(wanted, progress=told)))
+        first = await arriving.next()
         if first is None:
-            _results(await searching, asked)  # an error without any event is answered with its status
-        events = _events(first, found, searching, asked)
-        return StreamingResponse(events, media_type=EVENTS, headers={"x-accel-buffering": "no"})
+            _results(await arriving.whole, asked)  # an error without any event is answered with its status
+        return streamed(_events(first, arriving, asked), arriving)
 
 
 Ask: TypeAlias = Annotated[Asking, Depends()]
@@ -208,22 +198,12 @@ async def check_columns(options: SearchOptions, service: Service) -> None:
             raise UnknownName(f'No silo releases a column "{visible(name)}". Choose from: {", ".join(sorted(known))}.')
 
 
-async def _events(
-    hits: Hits | None, found: asyncio.Queue[Hits | None], searching: asyncio.Future[Hits], asked: int
-) -> AsyncIterator[str]:
-    """Yield results so far, and the whole result when the search is done. If nobody takes them, the search is canceled."""
-    try:
-        while hits is not None:
-            yield _event("partial", documents.ResultsDocument.of(hits, asked=asked))
-            hits = await found.get()
-        yield _event("result", _results(await searching, asked))
-    finally:
-        searching.cancel()
-
-
-def _event(name: str, document: documents.ResultsDocument) -> str:
-    """Return an event whose data are a document, in a single line."""
-    return f"event: {name}\ndata: {document.model_dump_json()}\n\n"
+async def _events(hits: Hits | None, arriving: Arriving, asked: int) -> AsyncIterator[str]:
+    """Yield results so far, and the whole result when the search is done."""
+    while hits is not None:
+        yield event("partial", documents.ResultsDocument.of(hits, asked=asked).model_dump_json())
+        hits = await arriving.next()
+    yield event("result", _results(await arriving.whole, asked).model_dump_json())
 
 
 def _results(hits: Hits, asked: int) -> documents.ResultsDocument:

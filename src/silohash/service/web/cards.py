@@ -16,6 +16,7 @@ from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
 from silohash.search.filters import LABELS, MOST_FACETS, SILO, date_of
 from silohash.search.hits import Hits
+from silohash.search.merge import WAITING
 from silohash.search.policy import NOT_COUNTED
 from silohash.search.released import Hit
 from silohash.search.requests import FederationStatus, Item, SiloStatus
@@ -285,6 +286,8 @@ class Summary:
 
     Attributes:
         headline: One short sentence, which screen readers announce.
+        waiting: Silos that have not answered yet. Only results that are shown before the search has ended have some.
+        missing: Silos that did not answer, with the reasons.
         previous: Address of the previous page; empty on the first.
         next: Address of the next page; empty on the last.
         uncounted: Silos whose policies do not let them count values.
@@ -294,6 +297,7 @@ class Summary:
     """
 
     headline: str
+    waiting: list[str]
     missing: dict[str, str]
     limited: dict[str, str]
     uncounted: list[str]
@@ -312,7 +316,8 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
     more = len(hits) > PAGE_HITS and form.page < LAST_PAGE
     return Summary(
         headline=f"{_counted(form, first, shown, hits)} · {answered(hits, asked)}",
-        missing=dict(hits.missing_silos),
+        waiting=_waiting(hits),
+        missing={silo: reason for silo, reason in hits.missing_silos.items() if reason != WAITING},
         limited={silo: reason for silo, reason in hits.limited_silos.items() if reason != NOT_COUNTED},
         uncounted=[silo for silo, reason in hits.limited_silos.items() if reason == NOT_COUNTED],
         facets=hits.facets or {},
@@ -328,9 +333,15 @@ def answered(hits: Hits, asked: int) -> str:
     """Return how many silos answered, in words."""
     count = asked - len(hits.missing_silos)
     silos = "silo" if asked == 1 else "silos"
+    if _waiting(hits):
+        return f"{count} of {asked} silos have answered so far"
     if not hits.missing_silos:
         return "the silo answered" if asked == 1 else f"all {asked} silos answered"
     return f"{count} of {asked} {silos} answered"
+
+
+def _waiting(hits: Hits) -> list[str]:
+    return [silo for silo, reason in hits.missing_silos.items() if reason == WAITING]
 
 
 def _equally_near(hits: Hits, shown: int) -> list[str]:

@@ -8,8 +8,10 @@ import asyncio
 import hashlib
 import io
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -31,6 +33,7 @@ from silohash.search.hits import Hits
 from silohash.search.requests import FederationStatus, Item, SearchRequest
 from silohash.service.web import cards, uploads
 from silohash.service.web.api import check_columns
+from silohash.service.web.arriving import Arriving, Search, event, streamed, takes_events
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
 from silohash.service.web.form import PAGE_HITS, SearchForm
@@ -50,6 +53,10 @@ MOST_BYTES = 64_000_000
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
 NOT_SENT = "No picture was sent. Choose a picture file, and press “Search with it”."
 KEPT_PIXELS = 160
+
+GATHER_SECONDS = 0.4
+"""Time for which the answers of silos are gathered before they are shown without those of the others."""
+
 DAY = "private, max-age=86400"
 
 
@@ -95,18 +102,45 @@ media = Media()
 
 
 @router.get("/")
-async def search(request: Request, service: Shared, who: Allowed) -> HTMLResponse:
-    """Show the search form and, if something is searched for, one page of results."""
-    form, message, code = SearchForm(), "", 200
-    hits = like = None
+async def search(request: Request, service: Shared, who: Allowed) -> Response:
+    """Show the search form and, if something is searched for, one page of results.
+
+    A script may accept events. If silos are late, it then gets a page with the results so far, and later further ones.
+    """
+    form, error, hits, like = SearchForm(), None, None, None
     try:
         form = replace(SearchForm.read(request.query_params), at=None)
         if form.asks:
             _check_picture(request.query_params)
-            hits = await _hits(service, who, form)
             like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
+            arriving = Arriving(await _search_for(service, who, form))
+            if takes_events(request) and (first := await arriving.gathered(GATHER_SECONDS)) is not None:
+                return streamed(_pages(partial(_results, service, who, form, like), first, arriving), arriving)
+            hits = await arriving.whole
+    except UserError as refused:
+        error = refused
+    return await _results(service, who, form, like, hits, error)
+
+
+async def _pages(
+    page_of: Callable[..., Awaitable[HTMLResponse]], hits: Hits | None, arriving: Arriving
+) -> AsyncIterator[str]:
+    """Yield the page of some results so far, those of later ones, and at last that of the whole result."""
+    while hits is not None:
+        page = await page_of(hits)
+        yield event("partial", bytes(page.body).decode())
+        hits = await arriving.gathered(GATHER_SECONDS)
+    try:
+        page = await page_of(await arriving.whole)
     except UserError as error:
-        message, code = str(error), status_of(error)
+        page = await page_of(None, error)
+    yield event("result", bytes(page.body).decode())
+
+
+async def _results(
+    service: Service, who: str, form: SearchForm, like: Item | None, hits: Hits | None, error: UserError | None = None
+) -> HTMLResponse:
+    """Return the page of a search: its results, why there are none or, if nothing is asked for, ways to begin."""
     status = await (service.status() if form.asks else service.recent_status())
     asked = len(form.silos) or len(status.silos)
     shown: dict[str, Any] = {"summary": None, "cards": []}
@@ -114,8 +148,9 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
         shown = {"summary": summarized(hits, form, asked=asked), "cards": cards.hit_cards(hits, status)}
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
-        "search.html", who, status, code, form=form, message=message, **shown,
-        like=None if like is None else cards.card_of(like, known[like.silo]), examples=cards.example_cards(status),
+        "search.html", who, status, 200 if error is None else status_of(error), form=form, message=str(error or ""),
+        **shown, like=None if like is None else cards.card_of(like, known[like.silo]),
+        examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
@@ -203,8 +238,8 @@ def _check_picture(parameters: QueryParams) -> None:
         raise UploadRefused(NOT_SENT)
 
 
-async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
-    """Return the hits that a form asks for, with the counts of values."""
+async def _search_for(service: Service, who: str, form: SearchForm) -> Search:
+    """Return the search that a form asks for, with the counts of values."""
     status = await service.status()
     silos = [silo for silo in status.silos if silo.reachable and silo.name in (form.silos or {silo.name})]
     counted, date = cards.listed_columns(silos)
@@ -213,15 +248,16 @@ async def _hits(service: Service, who: str, form: SearchForm) -> Hits:
     await check_columns(options, service)
     if form.like:
         by = next((modality for modality in MODALITIES if modality == form.by), None)
-        return await service.backend.similar(form.of, form.like, options, by)
-    return await service.backend.search(SearchRequest.of(options, await _asked(service, form)))
+        return lambda told: service.backend.similar(form.of, form.like, replace(options, progress=told), by)
+    wanted = SearchRequest.of(options, await _asked(service, form))
+    return lambda told: service.backend.search(replace(wanted, progress=told))
 
 
 async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> dict[int, cards.Card]:
     """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
     if form.at is None or not form.asks:
         return {}
-    hits = await _hits(service, who, form)
+    hits = await (await _search_for(service, who, form))(None)
     near = dict(enumerate(cards.hit_cards(hits, await service.status()), max(form.at - 1, 1)))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}

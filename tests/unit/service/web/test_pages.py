@@ -5,23 +5,26 @@ from __future__ import annotations
 import io
 import os
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import Unavailable, UnreadablePicture
+from silohash.base.errors import NotFound, Unavailable, UnreadablePicture
 from silohash.base.types import Modality
 from silohash.evaluate.collapse import COLLAPSED
 from silohash.search.composed import Composed
 from silohash.search.policy import NOT_COUNTED
 from silohash.service.web import pages
+from silohash.service.web.app import create_app
 from silohash.service.web.form import PAGE_HITS
 from silohash.service.web.pages import EXPIRED, SIZES, Media, encoded, etag
-from tests.served import MadeUpBackend, client_of, drawn, png
+from tests.served import LateBackend, MadeUpBackend, client_of, drawn, png, running
 
 HOSTILE = "<script>alert(1)</script>\"'> \u202eevil"
 
@@ -169,6 +172,55 @@ def test_a_condition_that_cannot_be_used_is_explained(backend: MadeUpBackend, qu
     assert answer.status_code in (400, 404, 422)
     assert "This search has no answer" in answer.text
     assert not backend.requests
+
+
+AS_EVENTS = {"accept": "text/event-stream, text/html"}
+
+
+def late_pages(backend: LateBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Return the names and the pages of the events of a search whose late silo answers after the first of them."""
+    monkeypatch.setattr(pages, "GATHER_SECONDS", 0.01)
+    backend.late = {"museum": threading.Event()}
+    text = ""
+    with running(create_app(backend)) as address:
+        answer = urlopen(Request(f"{address}/?q=red", headers=AS_EVENTS))  # noqa: S310  an address of this test
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-store"
+        for line in answer:
+            text += line.decode()
+            if line == b"\n":
+                backend.late["museum"].set()
+    events = [event.split("\n") for event in text.removesuffix("\n\n").split("\n\n")]
+    return [(name, "\n".join(line.removeprefix("data: ") for line in lines)) for name, *lines in events]
+
+
+def test_scripts_get_the_results_of_fast_silos_before_those_of_late_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = LateBackend()
+    (first, part), *_, (last, whole) = late_pages(backend, monkeypatch)
+    assert (first, last) == ("event: partial", "event: result")
+    assert "2 of 3 silos have answered so far" in part
+    assert "Waiting for museum …" in part
+    assert "did not answer" not in part
+    found = [str(link["href"]) for link in Outline(part).all("a") if (link["href"] or "").startswith("/item")]
+    assert "/item?silo=town+library&id=item-40&results=q%3Dred%26at%3D21" in found
+    assert not any("museum" in link for link in found)
+    assert whole == client_of(backend).get("/?q=red").text, "the last page is what browsers without scripts get"
+
+
+def test_a_search_that_fails_after_its_first_results_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = LateBackend()
+    backend.error = NotFound("The picture is gone.")
+    *_, (name, page) = late_pages(backend, monkeypatch)
+    assert name == "event: result"
+    assert "The picture is gone." in page
+
+
+def test_a_search_that_is_done_at_once_is_a_page_for_scripts_too(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    for path in ("/", "/?q=red", "/?q=red&within=999"):
+        whole, answer = client.get(path), client.get(path, headers=AS_EVENTS)
+        assert (answer.text, answer.status_code) == (whole.text, whole.status_code)
+        assert answer.headers["content-type"].startswith("text/html")
 
 
 def test_pages_are_stable_and_lose_nothing(backend: MadeUpBackend) -> None:

@@ -4,6 +4,7 @@
 import { startDrawing } from "./draw.js";
 import { offerHistory, remember } from "./history.js";
 import { startKeys } from "./keys.js";
+import { pagesOf, received, showLate, tell } from "./late.js";
 import { startPictures } from "./pictures.js";
 import { offerSelection } from "./select.js";
 import { prepared, send, showSending } from "./upload.js";
@@ -115,15 +116,18 @@ async function go(address, { history: keep = "push", body, remain = false, end, 
   startWaiting(progress ? "Sending the picture …" : "Searching …");
   try {
     const { signal } = mine;
-    const answer = await (body ? send(address, body, { signal, progress }) : fetch(address, { signal }));
+    const headers = { accept: "text/event-stream, text/html" };
+    const answer = await (body ? send(address, body, { signal, progress, headers }) : fetch(address, { signal, headers }).then(received));
     if (answer.redirected && new URL(answer.url).pathname === "/sign-in") {
       signIn(answer.url, Boolean(body));
       return false;
     }
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const pages = pagesOf(answer);
+    const { value: page } = await pages.next();
     if (page.getElementById("results")) {
       show(page);
       record(answer.redirected ? answer.url : String(address), keep);
+      showFurther(pages);
       return true;
     }
     complain(page.querySelector(".notice p")?.textContent ?? "The service did not answer as expected.", remain);
@@ -135,6 +139,21 @@ async function go(address, { history: keep = "push", body, remain = false, end, 
     if (running === mine) stopWaiting();
   }
   return false;
+}
+
+/** Show the pages of late silos when they come. A further search ends this. */
+async function showFurther(pages) {
+  try {
+    for await (const page of pages) {
+      showLate(page, (each) => {
+        const isPressed = document.activeElement?.closest("#late");
+        show(each);
+        if (isPressed) showFrom("results");
+      });
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") tell("The connection ended before all silos had answered. Search again.");
+  }
 }
 
 /** Show why there are no results, in place of the present ones or above them. */

@@ -7,12 +7,18 @@ const TYPES = { csv: "text/csv", json: "application/json" };
 const shown = () => [...document.querySelectorAll("#results .card[data-facts]")];
 const picked = () => shown().filter((card) => card.querySelector(".pick input").checked);
 
+/** Return the address of a card's item without the results that it is from. Relative addresses are those of this page. */
+export function identity(card) {
+  const { origin, pathname, searchParams } = new URL(card.querySelector("a").getAttribute("href"), location.href);
+  const [silo, id] = ["silo", "id"].map((name) => searchParams.get(name));
+  return `${origin}${pathname}?${new URLSearchParams({ silo, id })}`;
+}
+
 /** Return what is exported of a card. */
 function record(card) {
-  const { pathname, searchParams } = new URL(card.querySelector("a").href);
-  const [silo, id] = ["silo", "id"].map((name) => searchParams.get(name));
+  const link = identity(card);
+  const [silo, id] = ["silo", "id"].map((name) => new URL(link).searchParams.get(name));
   const title = card.querySelector(".title").textContent;
-  const link = `${location.origin}${pathname}?${new URLSearchParams({ silo, id })}`;
   return { id, silo, caption: title === id ? "" : title, ...JSON.parse(card.dataset.facts), link };
 }
 
@@ -56,12 +62,21 @@ function tell(done = "") {
 /** Give each result that is shown a box to select it. */
 export function offerSelection() {
   for (const card of shown()) {
+    if (card.querySelector(".pick")) continue;
     const label = Object.assign(document.createElement("label"), { className: "pick" });
     const box = Object.assign(document.createElement("input"), { type: "checkbox", autocomplete: "off" });
     box.setAttribute("aria-label", `Select ${card.querySelector(".title").textContent}`);
     label.append(box);
     card.querySelector("a").after(label);
   }
+}
+
+/** Let a function replace the results, and select those again that were selected and are still there. */
+export function keepSelection(replace) {
+  const former = new Set(picked().map(identity));
+  replace();
+  for (const card of shown()) card.querySelector(".pick input").checked = former.has(identity(card));
+  if (former.size) tell();
 }
 
 document.addEventListener("change", (event) => event.target.closest(".pick") && tell());

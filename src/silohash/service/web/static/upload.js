@@ -39,23 +39,38 @@ export async function prepared(file, mostBytes) {
 }
 
 /**
- * Send a form, and return the answer with the parts of a `Response` that this page uses.
+ * Send a form, and return the answer as `received` in `late.js` does.
  *
  * @param {(share: number) => void} [progress] called with the share that is sent, from 0 to 1
  */
-export function send(address, body, { signal, progress }) {
+export function send(address, body, { signal, progress, headers }) {
   const request = new XMLHttpRequest(); // because fetch does not tell how much is sent
+  let text;
+  const stream = new ReadableStream({ start: (controller) => (text = controller) });
+  let taken = 0;
+  const take = () => {
+    text.enqueue(request.responseText.slice(taken));
+    taken = request.responseText.length;
+  };
   return new Promise((done, fail) => {
+    const end = (error) => [fail, (each) => text.error(each)].forEach((each) => each(error));
     signal.throwIfAborted();
     signal.addEventListener("abort", () => request.abort());
     request.upload.addEventListener("progress", ({ loaded, total }) => progress?.(loaded / total));
-    request.addEventListener("load", () => {
+    request.addEventListener("readystatechange", () => {
+      if (request.readyState !== XMLHttpRequest.HEADERS_RECEIVED) return;
       const redirected = request.responseURL !== new URL(address, location.href).href;
-      done({ redirected, url: request.responseURL, text: () => request.responseText });
+      done({ redirected, url: request.responseURL, type: request.getResponseHeader("content-type") ?? "", text: stream });
     });
-    request.addEventListener("error", () => fail(new TypeError("There is no answer.")));
-    request.addEventListener("abort", () => fail(new DOMException("It was canceled.", "AbortError")));
+    request.addEventListener("progress", take);
+    request.addEventListener("load", () => {
+      take();
+      text.close();
+    });
+    request.addEventListener("error", () => end(new TypeError("There is no answer.")));
+    request.addEventListener("abort", () => end(new DOMException("It was canceled.", "AbortError")));
     request.open("POST", address);
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.send(body);
   });
 }
