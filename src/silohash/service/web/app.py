@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -19,7 +19,7 @@ from silohash.service.web.documents import HealthDocument, ReadyDocument
 from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, responses, status_of
 from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.monitor import READY, MeasuredBackend, Monitor, is_this_machine
-from silohash.service.web.page_templates import STATIC, render
+from silohash.service.web.page_templates import STATIC, page
 from silohash.service.web.state import SIGN_IN, SIGN_OUT, Access, Service, Shared, asker, everyone
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -133,4 +133,4 @@ def _answer(request: Request, status: int, message: str, key: str) -> Response:
     """Return an error as JSON for programs, and as a page for people."""
     if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/", "/metrics")):
         return json_answer(request, status, message, key)
-    return HTMLResponse(render("error.html", code=status, message=message, most_bytes=uploads.MOST_BYTES), status)
+    return page(request, "error.html", status, status=status, message=message, most_bytes=uploads.MOST_BYTES)

@@ -28,7 +28,7 @@ from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
 from silohash.service.web.guard import SAFE_METHODS, address_of
 from silohash.service.web.monitor import METRICS, READY
-from silohash.service.web.page_templates import render
+from silohash.service.web.page_templates import page
 from silohash.service.web.state import SIGN_IN, SIGN_OUT
 
 LOG = logging.getLogger("silohash.service.web.auth")
@@ -247,7 +247,7 @@ class Gate:
         self._count(self.address_limit, address_of(request))
         if await self.signed_in(request) is not None:
             return RedirectResponse(local_path(next), 303)
-        return _form(next)
+        return _form(request, next)
 
     async def _sign_in(self, request: Request, name: Field = "", password: Field = "", next: Field = "/") -> Response:  # noqa: A002
         address = address_of(request)
@@ -257,7 +257,7 @@ class Gate:
         device = await self._in(self._reads, self.accounts.device, name, mark) if mark else ""
         refused, message, wait = await self._checked(name, password, address, device)
         if refused:
-            return _form(next, message, name, refused, wait)
+            return _form(request, next, message, name, refused, wait)
         # A session that someone else planted in the browser must not outlive the sign-in.
         session, mark = await self._in(self._writes, self._start, name, self._sent(request, COOKIE))
         answer = RedirectResponse(local_path(next), 303)
@@ -303,7 +303,7 @@ class Gate:
         if (account := await self.signed_in(request)) is None:
             self._count(self.address_limit, address_of(request))
             return RedirectResponse(_sign_in_address(ACCOUNT), 303)
-        return HTMLResponse(render("account.html", account=account, sign_out=SIGN_OUT))
+        return page(request, "account.html", account=account, sign_out=SIGN_OUT)
 
 
 def app_for(
@@ -386,6 +386,10 @@ def _retry_after(wait: float) -> dict[str, str]:
     return {"Retry-After": str(math.ceil(wait))}
 
 
-def _form(target: str, message: str = "", name: str = "", status: int = 200, wait: float = 0.0) -> HTMLResponse:
-    page = render("sign_in.html", target=local_path(target), message=message, name=name, action=SIGN_IN)
-    return HTMLResponse(page, status, _retry_after(wait) if wait else None)
+def _form(
+    request: Request, target: str, message: str = "", name: str = "", status: int = 200, wait: float = 0.0
+) -> HTMLResponse:
+    shown = {"target": local_path(target), "message": message, "name": name, "action": SIGN_IN}
+    answer = page(request, "sign_in.html", status, **shown)
+    answer.headers.update(_retry_after(wait) if wait else {})
+    return answer

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
-from silohash.base.types import MODALITIES, Modality, Target
+from silohash.base.types import MODALITIES
 from silohash.base.visible import visible
 from silohash.index.base import FIELDS
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
@@ -20,8 +20,9 @@ from silohash.search.merge import WAITING
 from silohash.search.policy import NOT_COUNTED
 from silohash.search.released import Hit
 from silohash.search.requests import FederationStatus, Item, SiloStatus
-from silohash.search.table import about_query, sureness
+from silohash.search.table import about_query
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
+from silohash.service.web.language import Language
 from silohash.service.web.page_templates import address
 
 HUES = 8
@@ -55,27 +56,18 @@ UNCOUNTED = {*FIELDS} - {LABELS}
 GRID_PIXELS = 480
 """Longest side of a picture in a grid, in pixels."""
 
-FOUND_BY: Mapping[tuple[Modality, ...], str] = {
-    ("image",): "picture",
-    ("text",): "text",
-    ("image", "text"): "picture and text",
-}
 EXPORTED = ("labels", "distance_bits", "rank", "score", "strength", "probability")
-TARGET_WORDS: Mapping[Target, str] = {"item": "Items", "image": "Pictures", "text": "Texts"}
 
 WIDTH, HEIGHT = 480, 200
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 14, 30
 GRID_LINES = 4
 
-OTHER_VALIDATION = ("Validation, score in percent", "Measured on held-out items of the silos.")
-VALIDATION: Mapping[frozenset[str], tuple[str, str]] = {
-    frozenset({"labels"}): ("Validation, mAP in percent", OTHER_VALIDATION[1]),
-    frozenset({"pairs"}): (
-        "Validation, score of pairs in percent",
-        "Measured on held-out pairs of the silos: mean reciprocal rank, or mean recall if the model scores pairs.",
-    ),
+SCORES: Mapping[frozenset[str], tuple[str, str]] = {
+    frozenset({"labels"}): ("federation.score_labels", "federation.score_about"),
+    frozenset({"pairs"}): ("federation.score_pairs", "federation.score_pairs_about"),
 }
-"""Title and note of the score on held-out items, for each kind of relevance (`RoundRecord.validation_by`)."""
+OTHER_SCORE = ("federation.score", "federation.score_about")
+"""Names of the title and the note of the score on held-out items, by its relevance (`RoundRecord.validation_by`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +87,9 @@ class Card:
         source: Address of its picture, or a data URL; empty without a picture.
         small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
         tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
-        sure: How sure the hit is, such as ``strong 93 %``; empty if that is not known.
+        sure: How sure the hit is, in words; empty if that is not known.
         percent: Probability that the item is right, in percent; None if that is not known.
+        found_by: By what it was found: "image", "text" or "both"; empty if that is not known.
         matched: The words of the query that the item has; empty if there are none.
         labels: The labels of the item.
         facts: What is exported of a hit besides, under the names of the API.
@@ -148,20 +141,10 @@ def is_tiny(preview_url: str) -> bool:
     return size is not None and max(size) <= LOSSLESS_PIXELS
 
 
-def bits_in_words(count: int) -> str:
-    """Return a number of bits in words.
-
-    Example:
-        >>> bits_in_words(0), bits_in_words(1), bits_in_words(2)
-        ('0 bits', '1 bit', '2 bits')
-    """
-    return f"{count} bit" if count == 1 else f"{count} bits"
-
-
-def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
-    """Return the cards of one page of hits."""
+def hit_cards(hits: Hits, status: FederationStatus, t: Language) -> list[Card]:
+    """Return the cards of one page of hits, in a language."""
     known = badges(chain((silo.name for silo in status.silos), hits.silos))
-    return [_hit_card(hit, known[hit.silo]) for hit in hits[:PAGE_HITS]]
+    return [_hit_card(hit, known[hit.silo], t) for hit in hits[:PAGE_HITS]]
 
 
 def card_of(item: Hit | Item, badge: Badge) -> Card:
@@ -178,14 +161,16 @@ def card_of(item: Hit | Item, badge: Badge) -> Card:
     )
 
 
-def _hit_card(hit: Hit, badge: Badge) -> Card:
+def _hit_card(hit: Hit, badge: Badge, t: Language) -> Card:
     percent = None if hit.probability is None else round(100 * hit.probability) if hit.strength != "none" else 0
-    distance = "" if hit.distance_bits is None else bits_in_words(hit.distance_bits)
-    place = distance if hit.score is None else f"score {hit.score:.3f}"
-    place = place if hit.rank is None else f"rank {hit.rank}"
+    sure = "" if hit.strength is None or percent is None else t(f"card.{hit.strength}", percent=percent)
+    distance = "" if hit.distance_bits is None else t("card.bits", count=hit.distance_bits)
+    place = distance if hit.score is None else t("card.score", score=t.number(hit.score, ".3f"))
+    place = place if hit.rank is None else t("card.rank", rank=hit.rank)
     facts = {name: value for name in EXPORTED if (value := getattr(hit, name)) is not None}
-    card = replace(card_of(hit, badge), distance=place, sure=sureness(hit), percent=percent, facts=facts)
-    return replace(card, found_by=FOUND_BY.get(hit.found_by, ""), matched=", ".join(hit.matched))
+    found_by = "both" if len(hit.found_by) > 1 else "".join(hit.found_by)
+    card = replace(card_of(hit, badge), distance=place, sure=sure, percent=percent, facts=facts)
+    return replace(card, found_by=found_by, matched=", ".join(hit.matched))
 
 
 def example_cards(status: FederationStatus) -> list[Card]:
@@ -196,13 +181,8 @@ def example_cards(status: FederationStatus) -> list[Card]:
 
 
 def ways_to_search(status: FederationStatus) -> str:
-    """Return the sentence on what people can search with on the page."""
-    words, pictures = ("text" in status.inputs, "image" in status.inputs)
-    if words and pictures:
-        return "Use words, a picture or a drawing."
-    if words or pictures:
-        return "Use words." if words else "Use a picture or a drawing."
-    return "The model takes feature vectors, which programs send. Here, choose an item to find those like it."
+    """Return with what people can search on the page: "all", "text" or "image", or "item" if only programs can."""
+    return "all" if len(status.inputs) > 1 else "".join(status.inputs) or "item"
 
 
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
@@ -309,19 +289,19 @@ class Summary:
     last: int
 
 
-def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
+def summarized(hits: Hits, form: SearchForm, t: Language, *, asked: int) -> Summary:
     """Return the summary of a page of hits of ``asked`` silos. There is one more hit than shown if there is a next page."""
     shown = min(len(hits), PAGE_HITS)
     first = (form.page - 1) * PAGE_HITS + 1
     more = len(hits) > PAGE_HITS and form.page < LAST_PAGE
     return Summary(
-        headline=f"{_counted(form, first, shown, hits)} · {answered(hits, asked)}",
+        headline=f"{_counted(form, first, shown, hits, t)} · {answered(hits, asked, t)}",
         waiting=_waiting(hits),
         missing={silo: reason for silo, reason in hits.missing_silos.items() if reason != WAITING},
         limited={silo: reason for silo, reason in hits.limited_silos.items() if reason != NOT_COUNTED},
         uncounted=[silo for silo, reason in hits.limited_silos.items() if reason == NOT_COUNTED],
         facets=hits.facets or {},
-        notes=[*_notes(hits), *_equally_near(hits, shown)],
+        notes=[*_notes(hits, t), *_equally_near(hits, shown, t)],
         previous=form.address(page=form.page - 1) if form.page > 1 else "",
         next=form.address(page=form.page + 1) if more else "",
         first=first,
@@ -329,51 +309,45 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
     )
 
 
-def answered(hits: Hits, asked: int) -> str:
+def answered(hits: Hits, asked: int, t: Language) -> str:
     """Return how many silos answered, in words."""
-    count = asked - len(hits.missing_silos)
-    silos = "silo" if asked == 1 else "silos"
-    if _waiting(hits):
-        return f"{count} of {asked} silos have answered so far"
     if not hits.missing_silos:
-        return "the silo answered" if asked == 1 else f"all {asked} silos answered"
-    return f"{count} of {asked} {silos} answered"
+        return t("results.all_answered", count=asked)
+    name = "results.some_so_far" if _waiting(hits) else "results.some_answered"
+    return t(name, answered=asked - len(hits.missing_silos), count=asked)
 
 
 def _waiting(hits: Hits) -> list[str]:
     return [silo for silo, reason in hits.missing_silos.items() if reason == WAITING]
 
 
-def _equally_near(hits: Hits, shown: int) -> list[str]:
+def _equally_near(hits: Hits, shown: int, t: Language) -> list[str]:
     """Return a sentence on the items at the place of the last one on the page that are not on it, if there are any."""
     if not shown or hits.order == "score":
         return []
     last = hits.places[shown - 1]
     more = sum(place == last for place in hits.places[shown:]) + hits.left_out.get(int(last), 0)
-    return [f"{more:,} more {'is' if more == 1 else 'are'} equally near."] if more else []
+    return [t("results.equally_near", count=more)] if more else []
 
 
-def _counted(form: SearchForm, first: int, shown: int, hits: Hits) -> str:
+def _counted(form: SearchForm, first: int, shown: int, hits: Hits, t: Language) -> str:
     if not shown:
-        return "No further results" if form.page > 1 else "No results"
+        return t("results.no_further" if form.page > 1 else "results.none")
     if hits.newest:
         counted = sum((hits.facets or {}).get(SILO, {}).values())
-        total = f" of {counted:,}" if counted and NOT_COUNTED not in hits.limited_silos.values() else ""
-        return f"Items {first:,} to {first + shown - 1:,}{total}, newest first"
-    if form.page == 1 and hits.nothing_close:
-        return "Nothing close. The nearest item" + ("s" if shown > 1 else "")
+        name = "newest_of" if counted and NOT_COUNTED not in hits.limited_silos.values() else "newest"
+        return t(f"results.{name}", first=first, last=first + shown - 1, count=counted)
     if form.page == 1:
-        return "1 result" if shown == 1 else f"The {shown} nearest"
-    return f"Results {first:,} to {first + shown - 1:,}"
+        return t("results.nothing_close" if hits.nothing_close else "results.nearest", count=shown)
+    return t("results.range", first=first, last=first + shown - 1)
 
 
-def _notes(hits: Hits) -> list[str]:
+def _notes(hits: Hits, t: Language) -> list[str]:
     """Return sentences on words of the query, and on the order of the hits."""
-    notes = [visible(sentence) for sentence in about_query(hits)]
+    notes = [*map(t.sentence, map(visible, about_query(hits)))]
     if not hits.comparable:
-        reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
-        reason = "Some silos release ranks only" if hits.some_ranks_only else reason
-        notes.append(f"{reason}, so results are ordered by their rank within each silo.")
+        reason = "models" if len(hits.model_digests) > 1 else "codes"
+        notes.append(t(f"results.by_rank_{'hidden' if hits.some_ranks_only else reason}"))
     return notes
 
 
@@ -408,20 +382,20 @@ class Chart:
     bottom: int = HEIGHT - BOTTOM
 
 
-def charts(rounds: Sequence[RoundRecord], chosen: int | None) -> list[Chart]:
+def charts(rounds: Sequence[RoundRecord], chosen: int | None, t: Language) -> list[Chart]:
     """Return the charts of a run: the score on held-out items if it was measured, and the loss."""
     losses = [(record.round, record.loss) for record in rounds if record.loss is not None]
     scores = [(record.round, 100 * record.validation) for record in rounds if record.validation is not None]
-    deployed = "" if chosen is None else f" The model of round {chosen + 1} is deployed."
-    title, note = VALIDATION.get(frozenset(record.validation_by for record in rounds), OTHER_VALIDATION)
+    deployed = [] if chosen is None else [t("federation.deployed_round", round=chosen + 1)]
+    title, note = SCORES.get(frozenset(record.validation_by for record in rounds), OTHER_SCORE)
     found = [
-        (title, scores, f"{note}{deployed}"),
-        ("Training loss", losses, "Mean over silos, weighted by their numbers of items."),
+        (t(title), scores, " ".join([t(note), *deployed])),
+        (t("federation.training_loss"), losses, t("federation.loss_about")),
     ]
-    return [_chart(title, values, note) for title, values, note in found if values]
+    return [_chart(title, values, note, t) for title, values, note in found if values]
 
 
-def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart:
+def _chart(title: str, values: Sequence[tuple[int, float]], note: str, t: Language) -> Chart:
     numbers = [value for _, value in values]
     low, high = min(numbers), max(numbers)
     room = 0.08 * (high - low) or max(abs(high) * 0.1, 1e-6)  # around all values
@@ -432,7 +406,7 @@ def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart:
             x=LEFT + width * (place / most if most else 0.5),
             y=_up(value, low, high),
             round=number + 1,
-            text=f"{value:.3g}",
+            text=t.number(value, ".3g"),
         )
         for place, (number, value) in enumerate(values)
     )
@@ -441,7 +415,7 @@ def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart:
         title=title,
         points=points,
         line=" ".join(f"{point.x:.1f},{point.y:.1f}" for point in points),
-        ticks=tuple((_up(step, low, high), f"{step:.3g}") for step in steps),
+        ticks=tuple((_up(step, low, high), t.number(step, ".3g")) for step in steps),
         note=note,
     )
 

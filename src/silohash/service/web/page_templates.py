@@ -7,9 +7,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import jinja2
+from fastapi import Request
+from fastapi.responses import HTMLResponse
 
 from silohash.base.files import size_in_words
 from silohash.base.templates import html_environment
+from silohash.service.web.language import CODES, PARAMETER, keep_language, language, language_of
 
 STATIC = Path(__file__).parent / "static"
 
@@ -36,10 +39,13 @@ def address(path: str, **parameters: Any) -> str:  # noqa: ANN401  any values th
 def _environment() -> jinja2.Environment:
     environment = html_environment("silohash.service.web")
     environment.globals.update(static=static_address, address=address)
-    environment.filters.update(thousands=lambda number: f"{number:,}", size=size_in_words)
+    environment.filters.update(size=size_in_words)
     return environment
 
 
-def render(template: str, **values: Any) -> str:  # noqa: ANN401  what the template shows
-    """Return a page as HTML."""
-    return _environment().get_template(template).render(**values)
+def page(request: Request, template: str, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401  what it shows
+    """Return a page in the language that a request asks for. Its menu of languages leads to the same page."""
+    path = "" if request.url.path != "/picture" else "/"  # what was sent there cannot be asked for
+    menu = [(each, f"{path}?{request.url.include_query_params(**{PARAMETER: each}).query}") for each in CODES]
+    shown = {"t": language_of(request), "languages": [(language(code), link) for code, link in menu], **values}
+    return keep_language(request, HTMLResponse(_environment().get_template(template).render(**shown), code))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -22,11 +22,10 @@ from PIL import Image
 from starlette.datastructures import QueryParams
 
 from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
-from silohash.base.files import digest_json, read_bytes, size_in_words
-from silohash.base.types import MODALITIES
+from silohash.base.files import digest_json, read_bytes
+from silohash.base.types import MODALITIES, Target
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
-from silohash.evaluate.collapse import COLLAPSED
 from silohash.search.composed import Composed
 from silohash.search.fields import MOST_FACET_VALUES
 from silohash.search.hits import Hits
@@ -37,7 +36,8 @@ from silohash.service.web.arriving import Arriving, Search, event, streamed, tak
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
 from silohash.service.web.form import PAGE_HITS, SearchForm
-from silohash.service.web.page_templates import render
+from silohash.service.web.language import Language, language_of
+from silohash.service.web.page_templates import page
 from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 SIZES = (480, 1600)
@@ -53,6 +53,7 @@ MOST_BYTES = 64_000_000
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
 NOT_SENT = "No picture was sent. Choose a picture file, and press “Search with it”."
 KEPT_PIXELS = 160
+TARGETS = get_args(Target)
 
 GATHER_SECONDS = 0.4
 """Time for which the answers of silos are gathered before they are shown without those of the others."""
@@ -115,11 +116,11 @@ async def search(request: Request, service: Shared, who: Allowed) -> Response:
             like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
             arriving = Arriving(await _search_for(service, who, form))
             if takes_events(request) and (first := await arriving.gathered(GATHER_SECONDS)) is not None:
-                return streamed(_pages(partial(_results, service, who, form, like), first, arriving), arriving)
+                return streamed(_pages(partial(_results, request, service, who, form, like), first, arriving), arriving)
             hits = await arriving.whole
     except UserError as refused:
         error = refused
-    return await _results(service, who, form, like, hits, error)
+    return await _results(request, service, who, form, like, hits, error)
 
 
 async def _pages(
@@ -127,34 +128,34 @@ async def _pages(
 ) -> AsyncIterator[str]:
     """Yield the page of some results so far, those of later ones, and at last that of the whole result."""
     while hits is not None:
-        page = await page_of(hits)
-        yield event("partial", bytes(page.body).decode())
+        yield event("partial", bytes((await page_of(hits)).body).decode())
         hits = await arriving.gathered(GATHER_SECONDS)
     try:
-        page = await page_of(await arriving.whole)
+        last = await page_of(await arriving.whole)
     except UserError as error:
-        page = await page_of(None, error)
-    yield event("result", bytes(page.body).decode())
+        last = await page_of(None, error)
+    yield event("result", bytes(last.body).decode())
 
 
 async def _results(
-    service: Service, who: str, form: SearchForm, like: Item | None, hits: Hits | None, error: UserError | None = None
-) -> HTMLResponse:
+    request: Request, service: Service, who: str, form: SearchForm, like: Item | None, hits: Hits | None,
+    error: UserError | None = None,
+) -> HTMLResponse:  # fmt: skip
     """Return the page of a search: its results, why there are none or, if nothing is asked for, ways to begin."""
-    status = await (service.status() if form.asks else service.recent_status())
+    status, t = await (service.status() if form.asks else service.recent_status()), language_of(request)
     asked = len(form.silos) or len(status.silos)
     shown: dict[str, Any] = {"summary": None, "cards": []}
     if hits is not None:
-        shown = {"summary": summarized(hits, form, asked=asked), "cards": cards.hit_cards(hits, status)}
+        shown = {"summary": summarized(hits, form, t, asked=asked), "cards": cards.hit_cards(hits, status, t)}
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
-        "search.html", who, status, 200 if error is None else status_of(error), form=form, message=str(error or ""),
+        request, "search.html", who, status, 200 if error is None else status_of(error), form=form, message=str(error or ""),
         **shown, like=None if like is None else cards.card_of(like, known[like.silo]),
         examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
         silent=[silo for silo in status.silos if not silo.reachable], labels=cards.labels_of(status, form.labels),
-        targets=cards.TARGET_WORDS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
+        targets=TARGETS, ways=cards.ways_to_search(status), media_types=MEDIA_TYPES,
         most_bytes=uploads.MOST_BYTES,
     )  # fmt: skip
 
@@ -207,28 +208,27 @@ async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery,
     results, near = SearchForm(), dict[int, cards.Card]()
     with suppress(UserError):  # the item is shown in any case
         results = SearchForm.read(QueryParams(request.query_params.get("results", "")))
-        near = await _beside(service, who, results, found)
+        near = await _beside(service, who, results, found, language_of(request))
     return _page(
-        "item.html", who, status, item=found, source=source, small=small, tiny=small and cards.is_tiny(source),
-        badge=cards.badges(each.name for each in status.silos)[found.silo], words=cards.FOUND_BY,
+        request, "item.html", who, status, item=found, source=source, small=small, tiny=small and cards.is_tiny(source),
+        badge=cards.badges(each.name for each in status.silos)[found.silo],
         results=results, near=near, back=results.address(page=((results.at or 1) - 1) // PAGE_HITS + 1),
     )  # fmt: skip
 
 
 @router.get("/federation")
-async def federation(service: Shared, who: Allowed) -> HTMLResponse:
+async def federation(request: Request, service: Shared, who: Allowed) -> HTMLResponse:
     """Show the silos, and the record of their training."""
     status = await service.recent_status()
     known = cards.badges(silo.name for silo in status.silos)
     return _page(
-        "federation.html", who, status,
+        request, "federation.html", who, status,
         silos=[(known[silo.name], silo, cards.item_count(silo)) for silo in status.silos],
         reachable=sum(silo.reachable for silo in status.silos),
         models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
-        charts=cards.charts(status.rounds, status.chosen_round),
-        uplink=size_in_words(sum(record.uplink_bytes for record in status.rounds)),
-        downlink=size_in_words(sum(record.downlink_bytes for record in status.rounds)),
-        advice=COLLAPSED, badges=known,
+        charts=cards.charts(status.rounds, status.chosen_round, language_of(request)),
+        uplink=sum(record.uplink_bytes for record in status.rounds),
+        downlink=sum(record.downlink_bytes for record in status.rounds),
     )  # fmt: skip
 
 
@@ -253,12 +253,12 @@ async def _search_for(service: Service, who: str, form: SearchForm) -> Search:
     return lambda told: service.backend.search(replace(wanted, progress=told))
 
 
-async def _beside(service: Service, who: str, form: SearchForm, item: Item) -> dict[int, cards.Card]:
+async def _beside(service: Service, who: str, form: SearchForm, item: Item, t: Language) -> dict[int, cards.Card]:
     """Return an item of some results, the one before it and the one after it, by their numbers; nothing if it moved."""
     if form.at is None or not form.asks:
         return {}
     hits = await (await _search_for(service, who, form))(None)
-    near = dict(enumerate(cards.hit_cards(hits, await service.status()), max(form.at - 1, 1)))
+    near = dict(enumerate(cards.hit_cards(hits, await service.status(), t), max(form.at - 1, 1)))
     here = near.get(form.at)
     return near if here and here.address == cards.item_address(item.silo, item.id) else {}
 
@@ -277,9 +277,11 @@ async def _kept(service: Service, name: str) -> Image.Image:
     return await service.read_picture(kept.content, drawing=kept.drawing)
 
 
-def _page(template: str, who: str, status: FederationStatus, code: int = 200, **values: object) -> HTMLResponse:
+def _page(
+    request: Request, template: str, who: str, status: FederationStatus, code: int = 200, **values: object
+) -> HTMLResponse:
     items = sum(map(cards.item_count, status.silos))
-    return HTMLResponse(render(template, person=who, status=status, items=items, **values), code)
+    return page(request, template, code, person=who, status=status, items=items, **values)
 
 
 def encoded(picture: Image.Image, pixels: int) -> tuple[bytes, str]:

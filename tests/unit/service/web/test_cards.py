@@ -39,7 +39,10 @@ from silohash.service.web.cards import (
     summarized,
 )
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
+from silohash.service.web.language import language
 from tests.served import MadeUpBackend, drawn
+
+ENGLISH = language("en")
 
 
 @pytest.fixture
@@ -57,44 +60,49 @@ def test_badges_have_the_same_color_on_every_page() -> None:
 def test_cards_of_hits(backend: MadeUpBackend) -> None:
     status = asyncio.run(backend.status())
     hits = backend.hits(SearchOptions(k=PAGE_HITS + 1))
-    cards = hit_cards(hits, status)
+    cards = hit_cards(hits, status, ENGLISH)
     assert len(cards) == PAGE_HITS
     third = cards[2]
     assert (third.title, third.distance, third.percent, third.found_by) == (
         "red shape 2",
         "1 bit",
         None,
-        "picture and text",
+        "both",
     )
     assert third.address == "/item?silo=north&id=item-2"
     assert third.source.startswith("data:image/")
     assert third.facts == {"labels": ("red", "shape"), "distance_bits": 1}, "what is not known is not exported"
     assert cards[4].source == "", "there is no preview"
-    assert cards[0].found_by == "picture"
+    assert cards[0].found_by == "image"
     ranked = replace(hits, ranks=tuple(range(1, len(hits) + 1)))
-    assert [card.distance for card in hit_cards(ranked, status)[:2]] == ["rank 1", "rank 2"]
-    hidden = hit_cards(replace(ranked, distances=(None,) * len(hits)), status)
+    assert [card.distance for card in hit_cards(ranked, status, ENGLISH)[:2]] == ["rank 1", "rank 2"]
+    hidden = hit_cards(replace(ranked, distances=(None,) * len(hits)), status, ENGLISH)
     assert [(card.distance, card.percent) for card in hidden[:2]] == [("rank 1", None), ("rank 2", None)]
     unnamed = replace(hits, payloads=({},) * len(hits), found_by=())
-    assert (hit_cards(unnamed, status)[0].title, hit_cards(unnamed, status)[0].found_by) == ("item-0", "")
+    assert (hit_cards(unnamed, status, ENGLISH)[0].title, hit_cards(unnamed, status, ENGLISH)[0].found_by) == (
+        "item-0",
+        "",
+    )
 
 
 def test_bars_show_how_likely_a_hit_is_right(backend: MadeUpBackend) -> None:
     hits = backend.hits(SearchOptions(k=3))
     calibration = Calibration(3.5, 0.0, 0.0, hits.distances[1], 20, 40)
-    cards = hit_cards(hits.judged(calibration), asyncio.run(backend.status()))
-    assert [(card.sure, card.percent) for card in cards] == [("strong 97 %", 97)] * 2 + [("none", 0)]
+    cards = hit_cards(hits.judged(calibration), asyncio.run(backend.status()), ENGLISH)
+    assert [(card.sure, card.percent) for card in cards] == [("strong 97 %", 97)] * 2 + [("not close", 0)]
     assert [card.facts["strength"] for card in cards] == ["strong", "strong", "none"]
-    assert {(card.sure, card.percent) for card in hit_cards(hits, asyncio.run(backend.status()))} == {("", None)}
+    assert {(card.sure, card.percent) for card in hit_cards(hits, asyncio.run(backend.status()), ENGLISH)} == {
+        ("", None)
+    }
 
 
 def test_the_headline_tells_that_nothing_is_close(backend: MadeUpBackend) -> None:
     hits = backend.hits(SearchOptions(k=3))
     far = hits.judged(Calibration(0.0, 0.0, 0.0, 0, 20, 40), known=0.2)
     assert far.nothing_close
-    assert summarized(far, SearchForm(text="x"), asked=2).headline.startswith("Nothing close")
-    assert not summarized(far, SearchForm(text="x", page=2), asked=2).headline.startswith("Nothing close")
-    assert not summarized(hits, SearchForm(text="x"), asked=2).headline.startswith("Nothing close")
+    assert summarized(far, SearchForm(text="x"), ENGLISH, asked=2).headline.startswith("Nothing close")
+    assert not summarized(far, SearchForm(text="x", page=2), ENGLISH, asked=2).headline.startswith("Nothing close")
+    assert not summarized(hits, SearchForm(text="x"), ENGLISH, asked=2).headline.startswith("Nothing close")
 
 
 @pytest.mark.parametrize(("left_out", "more"), [(0, 2), (61, 63)])
@@ -105,9 +113,9 @@ def test_items_as_near_as_the_last_on_the_page_are_counted(left_out: int, more: 
         distances=(*range(PAGE_HITS), PAGE_HITS - 1, PAGE_HITS - 1), left_out={PAGE_HITS - 1: left_out},
         model_digests=frozenset({"m"}),
     )  # fmt: skip
-    assert summarized(hits, SearchForm(text="x"), asked=1).notes == [f"{more} more are equally near."]
+    assert summarized(hits, SearchForm(text="x"), ENGLISH, asked=1).notes == [f"{more} more are equally near."]
     apart = replace(hits, distances=tuple(range(count)), left_out={count - 1: left_out})
-    assert summarized(apart, SearchForm(text="x"), asked=1).notes == []
+    assert summarized(apart, SearchForm(text="x"), ENGLISH, asked=1).notes == []
 
 
 def test_a_file_on_this_machine_is_preferred_to_a_preview() -> None:
@@ -150,7 +158,7 @@ def test_graphics_of_few_pixels_are_not_blurred(backend: MadeUpBackend) -> None:
     assert not is_tiny("")
     status = asyncio.run(backend.status())
     hits = replace(backend.hits(SearchOptions(k=1)), payloads=({"preview": url(32)},))
-    assert [(card.small, card.tiny) for card in hit_cards(hits, status)] == [(True, True)]
+    assert [(card.small, card.tiny) for card in hit_cards(hits, status, ENGLISH)] == [(True, True)]
     examples = tuple(
         replace(silo, examples=(replace(silo.examples[0], payload={"preview": url(32)}),)) for silo in status.silos
     )
@@ -247,7 +255,7 @@ def test_the_headline_of_a_list_counts_its_items(
     backend.limited = limited
     form = SearchForm(browse=True, page=2)
     request = SearchRequest.of(replace(form.options(), facets=("silo",)), None)
-    summary = summarized(backend.hits(request), form, asked=2)
+    summary = summarized(backend.hits(request), form, ENGLISH, asked=2)
     assert summary.headline == f"{headline} · all 2 silos answered"
     assert summary.uncounted == [*limited]
     assert summary.next == "/?browse=1&page=3"
@@ -266,7 +274,7 @@ def test_the_headline_of_a_list_counts_its_items(
 )
 def test_the_headline_counts_results(count: int, page: int, headline: str) -> None:
     hits = MadeUpBackend(items=count).hits(SearchOptions(k=PAGE_HITS + 1))
-    summary = summarized(hits, SearchForm(text="a", page=page), asked=2)
+    summary = summarized(hits, SearchForm(text="a", page=page), ENGLISH, asked=2)
     assert summary.headline == f"{headline} · all 2 silos answered"
     assert bool(summary.next) == (count > PAGE_HITS)
     assert bool(summary.previous) == (page > 1)
@@ -275,23 +283,23 @@ def test_the_headline_counts_results(count: int, page: int, headline: str) -> No
 
 def test_there_is_no_page_after_the_last_possible_one() -> None:
     hits = MadeUpBackend().hits(SearchOptions(k=PAGE_HITS + 1))
-    assert summarized(hits, SearchForm(text="a", page=LAST_PAGE - 1), asked=2).next
-    assert not summarized(hits, SearchForm(text="a", page=LAST_PAGE), asked=2).next
+    assert summarized(hits, SearchForm(text="a", page=LAST_PAGE - 1), ENGLISH, asked=2).next
+    assert not summarized(hits, SearchForm(text="a", page=LAST_PAGE), ENGLISH, asked=2).next
 
 
 def test_silos_that_answered_are_counted() -> None:
     hits = MadeUpBackend().hits(SearchOptions())
-    assert answered(hits, 1) == "the silo answered"
-    assert answered(hits, 3) == "all 3 silos answered"
-    assert answered(replace(hits, missing_silos={"a": "x"}), 3) == "2 of 3 silos answered"
-    assert answered(replace(hits, missing_silos={"a": "x"}), 1) == "0 of 1 silo answered"
+    assert answered(hits, 1, ENGLISH) == "the silo answered"
+    assert answered(hits, 3, ENGLISH) == "all 3 silos answered"
+    assert answered(replace(hits, missing_silos={"a": "x"}), 3, ENGLISH) == "2 of 3 silos answered"
+    assert answered(replace(hits, missing_silos={"a": "x"}), 1, ENGLISH) == "0 of 1 silo answered"
 
 
 def test_unknown_words_and_ranks_are_explained() -> None:
     hits = MadeUpBackend().hits(SearchOptions(k=2))
 
     def notes(**changes):
-        return summarized(replace(hits, **changes), SearchForm(text="a"), asked=2).notes
+        return summarized(replace(hits, **changes), SearchForm(text="a"), ENGLISH, asked=2).notes
 
     assert notes() == []
     assert notes(unknown_words=("foo",)) == ["foo is unknown to this model; searched with the rest."]
@@ -308,7 +316,7 @@ def test_unknown_words_and_ranks_are_explained() -> None:
 
 def test_points_lie_inside_and_in_order() -> None:
     rounds = asyncio.run(MadeUpBackend().status()).rounds
-    validation, loss = charts(rounds, 1)
+    validation, loss = charts(rounds, 1, ENGLISH)
     assert [point.text for point in validation.points] == ["50", "60", "70"]
     assert [point.round for point in loss.points] == [1, 2, 3]
     assert [point.x for point in loss.points] == [LEFT, (LEFT + WIDTH - RIGHT) / 2, WIDTH - RIGHT]
@@ -319,14 +327,14 @@ def test_points_lie_inside_and_in_order() -> None:
     assert validation.ticks[-1][0] == pytest.approx(TOP)
     assert float(validation.ticks[0][1]) == pytest.approx(50 - 0.08 * 20)
     assert "The model of round 2 is deployed." in validation.note
-    assert "deployed" not in charts(rounds, None)[0].note
+    assert "deployed" not in charts(rounds, None, ENGLISH)[0].note
     assert loss.line.count(",") == 3
 
 
 def test_the_validation_is_named_by_what_makes_a_right_answer() -> None:
     rounds = asyncio.run(MadeUpBackend().status()).rounds
     pairs = [replace(record, validation_by="pairs") for record in rounds]
-    named = [charts(each, None)[0] for each in (rounds, pairs, [*rounds[:1], *pairs[1:]])]
+    named = [charts(each, None, ENGLISH)[0] for each in (rounds, pairs, [*rounds[:1], *pairs[1:]])]
     assert ["mAP" in chart.title for chart in named] == [True, False, False]
     assert ["pairs" in chart.title for chart in named] == [False, True, False]
     assert "reciprocal rank" in named[1].note
@@ -335,10 +343,10 @@ def test_the_validation_is_named_by_what_makes_a_right_answer() -> None:
 def test_values_that_are_not_there_are_left_out() -> None:
     rounds = asyncio.run(MadeUpBackend().status()).rounds
     without = [replace(record, validation=None, loss=None) for record in rounds]
-    assert charts(without, 0) == []
-    assert charts((), None) == []
-    [chart] = charts([replace(rounds[0], validation=None, loss=0.0)], 0)
+    assert charts(without, 0, ENGLISH) == []
+    assert charts((), None, ENGLISH) == []
+    [chart] = charts([replace(rounds[0], validation=None, loss=0.0)], 0, ENGLISH)
     assert chart.points[0].x == (LEFT + WIDTH - RIGHT) / 2
     assert TOP <= chart.points[0].y <= HEIGHT - BOTTOM
-    [chart] = charts([replace(record, validation=None, loss=-1.0 - record.round) for record in rounds], 0)
+    [chart] = charts([replace(record, validation=None, loss=-1.0 - record.round) for record in rounds], 0, ENGLISH)
     assert float(chart.ticks[0][1]) < -3

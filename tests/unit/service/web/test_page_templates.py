@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import Request
 
-from silohash.service.web.page_templates import STATIC, address, render, static_address
+from silohash.service.web.page_templates import STATIC, address, page, static_address
 
 
 def test_addresses_escape_their_values() -> None:
@@ -20,6 +21,26 @@ def test_static_addresses_change_with_the_content() -> None:
         static_address("nothing.js")
 
 
+def asked(path: str, query: str = "", **headers: str) -> Request:
+    """Return a request for a page."""
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    about = {"type": "http", "method": "GET", "scheme": "http", "server": ("127.0.0.1", 80), "root_path": ""}
+    return Request({**about, "path": path, "query_string": query.encode(), "headers": sent})
+
+
+def shown(request: Request, **values: object) -> str:
+    return bytes(page(request, "error.html", 404, status=404, message="", **values).body).decode()
+
+
 def test_texts_are_escaped_and_their_invisible_characters_shown() -> None:
-    page = render("error.html", code=404, message="<script>\u202e")
-    assert "&lt;script&gt;⟨U+202E⟩" in page
+    answer = page(asked("/"), "error.html", 404, status=404, message="<script>\u202e")
+    assert answer.status_code == 404
+    assert "&lt;script&gt;⟨U+202E⟩" in bytes(answer.body).decode()
+
+
+def test_the_menu_of_languages_leads_to_the_same_page() -> None:
+    text = shown(asked("/item", "silo=a+b&silo=c&lang=de"))
+    assert '<html lang="de">' in text
+    assert 'href="?silo=a+b&amp;silo=c&amp;lang=zh" lang="zh"' in text
+    assert text.count('aria-current="true"') == 1
+    assert 'href="/?lang=zh"' in shown(asked("/picture")), "what was sent cannot be asked for"

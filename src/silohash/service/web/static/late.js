@@ -2,6 +2,7 @@
 // does not move: if further results would change the order of those that are shown, a button offers them.
 
 import { identity, keepSelection } from "./select.js";
+import { t } from "./texts.js";
 
 const TYPE = "text/event-stream";
 
@@ -65,7 +66,7 @@ export function showLate(page, show) {
 function closeLine(page) {
   const note = page.querySelector("#results .warning");
   const line = document.getElementById("late");
-  line.replaceChildren(note ?? Object.assign(document.createElement("p"), { textContent: "All silos have answered." }));
+  line.replaceChildren(note ?? Object.assign(document.createElement("p"), { textContent: t("late_done") }));
   page.querySelector("#results .shown")?.before(line);
 }
 
@@ -73,12 +74,12 @@ function closeLine(page) {
 function offer(page, cards, fresh, show) {
   const known = new Set(cards.map(identity));
   const count = fresh.filter((card) => !known.has(identity(card))).length;
-  const text = count ? `${count} new ${count === 1 ? "result has" : "results have"} come in.` : "The results have changed.";
+  const text = count ? t("late_new", { count }) : t("late_changed");
   offered = page;
   tell(text);
   const line = document.getElementById("late");
   if (line.querySelector("button")) return;
-  const button = Object.assign(document.createElement("button"), { type: "button", className: "button", textContent: "Show" });
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "button", textContent: t("late_show") });
   button.addEventListener("click", () => keepSelection(() => show(offered)));
   line.append(button);
 }

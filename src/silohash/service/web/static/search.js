@@ -7,6 +7,7 @@ import { startKeys } from "./keys.js";
 import { pagesOf, received, showLate, tell } from "./late.js";
 import { startPictures } from "./pictures.js";
 import { offerSelection } from "./select.js";
+import { t } from "./texts.js";
 import { prepared, send, showSending } from "./upload.js";
 
 const form = document.getElementById("search");
@@ -43,7 +44,7 @@ function search(keep) {
 
 /** Put the changing parts of a received page into this one. */
 function show(page) {
-  for (const id of ["intro", "chosen", "no-words", "results", "clear", "silo-count", "label-count", "more-count", "conditions"]) {
+  for (const id of ["intro", "chosen", "no-words", "results", "clear", "silo-count", "label-count", "more-count", "conditions", "languages"]) {
     const old = document.getElementById(id);
     const fresh = page.getElementById(id);
     if (old && fresh) old.replaceWith(fresh);
@@ -113,10 +114,10 @@ async function go(address, { history: keep = "push", body, remain = false, end, 
   running?.abort();
   if (!end) upload?.abort();
   const mine = (running = end ?? new AbortController());
-  startWaiting(progress ? "Sending the picture …" : "Searching …");
+  startWaiting(t(progress ? "sending" : "searching"));
   try {
     const { signal } = mine;
-    const headers = { accept: "text/event-stream, text/html" };
+    const headers = { accept: "text/event-stream, text/html", "accept-language": document.documentElement.lang };
     const answer = await (body ? send(address, body, { signal, progress, headers }) : fetch(address, { signal, headers }).then(received));
     if (answer.redirected && new URL(answer.url).pathname === "/sign-in") {
       signIn(answer.url, Boolean(body));
@@ -130,10 +131,10 @@ async function go(address, { history: keep = "push", body, remain = false, end, 
       showFurther(pages);
       return true;
     }
-    complain(page.querySelector(".notice p")?.textContent ?? "The service did not answer as expected.", remain);
+    complain(page.querySelector(".notice p")?.textContent ?? t("unexpected"), remain);
   } catch (error) {
     if (error.name !== "AbortError") {
-      complain("The service cannot be reached. Check that it is running, then search again.", remain);
+      complain(t("unreachable"), remain);
     }
   } finally {
     if (running === mine) stopWaiting();
@@ -152,7 +153,7 @@ async function showFurther(pages) {
       });
     }
   } catch (error) {
-    if (error.name !== "AbortError") tell("The connection ended before all silos had answered. Search again.");
+    if (error.name !== "AbortError") tell(t("late_lost"));
   }
 }
 
@@ -162,7 +163,7 @@ function complain(text, remain) {
   const notice = document.createElement("div");
   notice.className = "notice complaint";
   notice.setAttribute("role", "alert");
-  const heading = Object.assign(document.createElement("h2"), { textContent: "This search has no answer" });
+  const heading = Object.assign(document.createElement("h2"), { textContent: t("no_answer") });
   const reason = Object.assign(document.createElement("p"), { textContent: text });
   notice.append(heading, reason);
   if (remain) {
@@ -212,7 +213,7 @@ function besidePicture() {
 /** Tell when the words are as long as they may be, because the browser cuts longer ones. */
 function describeLength() {
   const limit = Number(words.dataset.most);
-  const text = `A search takes at most ${limit.toLocaleString("en-US")} characters. Longer text is cut.`;
+  const text = t("too_long", { count: limit });
   document.getElementById("limit").textContent = words.value.length < limit ? "" : text;
 }
 

@@ -1,6 +1,8 @@
 // Results are selected, and exported or copied as links: those that are selected or, if none is, all that are shown.
 // Everything is made here, from what the page has.
 
+import { t } from "./texts.js";
+
 const COLUMNS = ["id", "silo", "caption", "labels", "distance_bits", "rank", "score", "strength", "probability", "link"];
 const TYPES = { csv: "text/csv", json: "application/json" };
 
@@ -54,9 +56,9 @@ function tell(done = "") {
   const some = picked().length;
   const unpick = document.getElementById("unpick");
   unpick.hidden = !some;
-  unpick.querySelector("span:not(.hidden)").textContent = `${some} selected`;
-  document.getElementById("copy-link").textContent = done || (some > 1 ? "Copy links" : "Copy link");
-  document.getElementById("picked").textContent = done || (some ? `${some} selected` : "");
+  unpick.querySelector("span:not(.hidden)").textContent = t("selected", { count: some });
+  document.getElementById("copy-link").textContent = done || t("copy", { count: some || 1 });
+  document.getElementById("picked").textContent = done || (some ? t("selected", { count: some }) : "");
 }
 
 /** Give each result that is shown a box to select it. */
@@ -65,7 +67,7 @@ export function offerSelection() {
     if (card.querySelector(".pick")) continue;
     const label = Object.assign(document.createElement("label"), { className: "pick" });
     const box = Object.assign(document.createElement("input"), { type: "checkbox", autocomplete: "off" });
-    box.setAttribute("aria-label", `Select ${card.querySelector(".title").textContent}`);
+    box.setAttribute("aria-label", t("select", { title: card.querySelector(".title").textContent }));
     label.append(box);
     card.querySelector("a").after(label);
   }
@@ -88,7 +90,7 @@ document.addEventListener("click", async (event) => {
     save(written((some.length ? some : shown()).map(record), button.dataset.export), button.dataset.export);
   } else if (button.id === "copy-link") {
     await copy(some.length ? some.map((card) => record(card).link).join("\n") : location.href);
-    tell("Copied");
+    tell(t("copied"));
     button.addEventListener("blur", () => tell(), { once: true });
   } else {
     for (const card of some) card.querySelector(".pick input").checked = false;

@@ -1,7 +1,10 @@
 // A picture on its way to the service: scaled down first, with a thumbnail, a bar of progress, and a button that cancels.
 
+import { t, written } from "./texts.js";
+
 const LONGEST_SIDE = 1024; // in pixels. Models look at pictures of less.
 const QUALITY = 0.92;
+const DIGITS = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
 
 /** Return a picture file scaled down, or the file itself if it is small or of a format that the browser cannot decode. */
 async function scaledDown(file) {
@@ -34,8 +37,8 @@ async function scaledDown(file) {
 export async function prepared(file, mostBytes) {
   const sent = await scaledDown(file);
   if (sent.size <= mostBytes) return sent;
-  const [size, most] = [sent.size, mostBytes].map((count) => `${(count / 1e6).toFixed(1)} MB`);
-  throw new RangeError(`The file has ${size}, and your browser cannot scale it down. Send at most ${most}.`);
+  const [size, most] = [sent.size, mostBytes].map((count) => `${written(count / 1e6, DIGITS)} MB`);
+  throw new RangeError(t("too_large", { size, most }));
 }
 
 /**
@@ -90,9 +93,9 @@ export function showSending(file, cancel) {
   const thumbnail = Object.assign(document.createElement("img"), { alt: "", width: 40, height: 40, src: address });
   thumbnail.addEventListener("error", () => (thumbnail.hidden = true)); // of a format that the browser cannot decode
   const bar = document.createElement("progress");
-  bar.setAttribute("aria-label", "Sending the picture");
+  bar.setAttribute("aria-label", t("sending_bar"));
   const button = Object.assign(document.createElement("button"), { type: "button", className: "cancel" });
-  button.textContent = "Cancel";
+  button.textContent = t("cancel");
   button.addEventListener("click", cancel);
   chip.append(thumbnail, bar, button);
   if (!chosen.querySelector(".sending")) former = [...chosen.childNodes];
