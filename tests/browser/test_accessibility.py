@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from silohash.service.web.auth import Gate, app_for
 from tests.accounts import PASSWORD, quick_accounts
 from tests.browsers import new_page, started_browser, until
 from tests.reports import made_up_report, made_up_run
-from tests.served import MadeUpBackend, running
+from tests.served import LateBackend, MadeUpBackend, running
 
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 ALL = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
@@ -36,6 +37,8 @@ PAGES = {
     "item of results": "/item?silo=town+library&id=item-2&results=q%3Dred%26at%3D3",
     "federation": "/federation",
     "error": "/item?silo=town+library&id=none",
+    "German results": "/?q=red&label=red&lang=de",
+    "Chinese federation": "/federation?lang=zh",
 }
 
 
@@ -102,6 +105,23 @@ def test_what_opens_on_a_page(browser: Any, address: str) -> None:
         browser, f"{address}/?q=red", opened("Silos"), opened("Labels"), opened("More"), opened("did not answer"),
         selection, lambda page: page.click("#draw-open"),
     )  # fmt: skip
+
+
+def test_results_while_silos_are_late(browser: Any) -> None:
+    def searched(page: Any) -> None:
+        for event in backend.late.values():
+            event.clear()
+        page.fill("#q", "red")
+        page.locator("#late").wait_for()
+
+    def offered(page: Any) -> None:
+        backend.late["museum"].set()
+        page.locator("#late button").wait_for()
+
+    backend = LateBackend()
+    backend.late = {"museum": threading.Event()}
+    with running(create_app(backend)) as served:
+        check(browser, served, searched, offered)
 
 
 def test_past_searches(browser: Any, address: str) -> None:

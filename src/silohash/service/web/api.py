@@ -22,7 +22,7 @@ from silohash.search.inputs import vector_in
 from silohash.search.requests import Asked, Code, FederationStatus, SearchRequest
 from silohash.service.exclusions import Exclusions
 from silohash.service.web import documents
-from silohash.service.web.arriving import EVENTS, Arriving, event, streamed, takes_events
+from silohash.service.web.arriving import EVENTS, Arriving, event, streamed
 from silohash.service.web.errors import responses
 from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
@@ -75,7 +75,7 @@ class Asking:
         """Return what a search finds, as a document or as events."""
         asked = len({*wanted.silos}) if wanted.silos else await self.service.silo_count()
         await check_columns(wanted, self.service)
-        if not takes_events(self.request):
+        if EVENTS not in self.request.headers.get("accept", ""):
             return _results(await search(wanted), asked)
         arriving = Arriving(lambda told: search(replace(wanted, progress=told)))
         first = await arriving.next()

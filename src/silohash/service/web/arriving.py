@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from silohash.search.hits import Hits
@@ -44,11 +43,6 @@ class Arriving:
         while hits is not None and not self._found.empty():
             hits = self._found.get_nowait()
         return hits
-
-
-def takes_events(request: Request) -> bool:
-    """Return whether the sender of a request accepts server-sent events."""
-    return EVENTS in request.headers.get("accept", "")
 
 
 def event(name: str, data: str) -> str:

@@ -6,14 +6,12 @@ that is not in it is marked as English.
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from silohash.base.visible import visible
@@ -23,7 +21,7 @@ CODES = ("en", "de", "zh")
 PARAMETER, COOKIE = "lang", "silohash-language"
 COOKIE_SECONDS = 365 * 86_400
 AMOUNT = re.compile(r"[0-9][0-9,]*(\.[0-9]+)?( [kMG]?B)?")
-WEIGHT = re.compile(r"q=([01](\.[0-9]{0,3})?)$")
+RANGE = re.compile(r"(?:^|,)\s*([a-zA-Z]+)[^,;]*(?:;\s*q=([01](?:\.[0-9]{0,3})?))?")
 
 
 @dataclass(frozen=True)
@@ -61,20 +59,19 @@ class Language:
 
     def sentence(self, text: str) -> str:
         """Return English sentences of other parts of silohash in the language. The others are marked as English."""
-        if self.code == CODES[0]:
+        if self.code == CODES[0] or not text:
             return text
-        parts = [self._translated(*part) for part in _sentences(text)]
-        return Markup(" ").join(parts)
-
-    def _translated(self, name: str, fields: Mapping[str, str]) -> str:
-        """Return a known sentence in the language, or the text of an unknown one, which has no name."""
-        if not name:
-            return Markup('<span lang="en">{}</span>').format(visible(fields["text"]))
-        values = {key: self.separated(each) if AMOUNT.fullmatch(each) else each for key, each in fields.items()}
+        found = ((name, form.match(text)) for name, form in _forms())
+        name, match = next(((name, match) for name, match in found if match), ("", None))
+        if match is None:
+            return Markup('<span lang="en">{}</span>').format(visible(text))
+        values = {
+            key: self.separated(each) if AMOUNT.fullmatch(each) else each for key, each in match.groupdict().items()
+        }
         if "reason" in values:
             values["reason"] = self.sentence(values["reason"])
-        text = self(name, **values)
-        return text if isinstance(text, Markup) else visible(text)
+        parts = (self(name, **values), self.sentence(text[match.end() :].strip()))
+        return Markup(" ").join(each if isinstance(each, Markup) else visible(each) for each in parts if each)
 
     @cached_property
     def script(self) -> Mapping[str, str | Mapping[str, str]]:
@@ -95,20 +92,11 @@ def language_of(request: Request) -> Language:
     return language(next((code for code in asked if code in CODES), CODES[0]))
 
 
-def keep_language(request: Request, response: HTMLResponse) -> HTMLResponse:
-    """Let a browser keep the language that an address asks for."""
-    if (code := request.query_params.get(PARAMETER)) in CODES:
-        response.set_cookie(COOKIE, str(code), COOKIE_SECONDS, httponly=True, samesite="lax")
-    return response
-
-
 def _accepted(request: Request) -> list[str]:
     """Return the languages that a browser accepts, the preferred ones first."""
-    ranges = [each.partition(";") for each in request.headers.get("accept-language", "").split(",")]
-    found = [(WEIGHT.search(rest.strip()), name) for name, _, rest in ranges]
-    weighed = [(float(weight[1]) if weight else 1.0, name) for weight, name in found]
-    names = [name for weight, name in sorted(weighed, key=lambda each: -each[0]) if weight > 0]
-    return [name.strip().partition("-")[0].lower() for name in names]
+    ranges = RANGE.findall(request.headers.get("accept-language", ""))
+    weighed = sorted(((float(weight or 1), name.lower()) for name, weight in ranges), key=lambda each: -each[0])
+    return [name for weight, name in weighed if weight > 0]
 
 
 @cache
@@ -119,16 +107,3 @@ def _forms() -> Iterable[tuple[str, re.Pattern[str]]]:
     ends = {name: r"\Z" if text.endswith("}") else r"(?=\s|\Z)" for name, text in texts.items()}
     forms = {name: field.sub(r"(?P<\1>.+?)", re.escape(text)) + ends[name] for name, text in texts.items()}
     return [(name, re.compile(form, re.DOTALL)) for name, form in forms.items()]
-
-
-def _sentences(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the name of each known sentence with the values of its fields, and what is unknown with an empty name."""
-    place = 0
-    while place < len(text):
-        found = ((name, form.match(text, place)) for name, form in _forms())
-        name, match = next(((name, match) for name, match in found if match), ("", None))
-        if match is None:
-            yield "", {"text": text[place:]}
-            return
-        yield name, match.groupdict()
-        place = match.end() + 1

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from silohash.base.files import size_in_words
 from silohash.base.templates import html_environment
-from silohash.service.web.language import CODES, PARAMETER, keep_language, language, language_of
+from silohash.service.web.language import CODES, COOKIE, COOKIE_SECONDS, PARAMETER, language, language_of
 
 STATIC = Path(__file__).parent / "static"
 
@@ -48,4 +48,7 @@ def page(request: Request, template: str, code: int = 200, **values: Any) -> HTM
     path = "" if request.url.path != "/picture" else "/"  # what was sent there cannot be asked for
     menu = [(each, f"{path}?{request.url.include_query_params(**{PARAMETER: each}).query}") for each in CODES]
     shown = {"t": language_of(request), "languages": [(language(code), link) for code, link in menu], **values}
-    return keep_language(request, HTMLResponse(_environment().get_template(template).render(**shown), code))
+    answer = HTMLResponse(_environment().get_template(template).render(**shown), code)
+    if (chosen := request.query_params.get(PARAMETER)) in CODES:
+        answer.set_cookie(COOKIE, str(chosen), COOKIE_SECONDS, httponly=True, samesite="lax")
+    return answer

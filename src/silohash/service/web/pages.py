@@ -32,7 +32,7 @@ from silohash.search.hits import Hits
 from silohash.search.requests import FederationStatus, Item, SearchRequest
 from silohash.service.web import cards, uploads
 from silohash.service.web.api import check_columns
-from silohash.service.web.arriving import Arriving, Search, event, streamed, takes_events
+from silohash.service.web.arriving import EVENTS, Arriving, Search, event, streamed
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
 from silohash.service.web.form import PAGE_HITS, SearchForm
@@ -115,7 +115,8 @@ async def search(request: Request, service: Shared, who: Allowed) -> Response:
             _check_picture(request.query_params)
             like = await service.backend.item(form.of, form.like, asker=who) if form.like else None
             arriving = Arriving(await _search_for(service, who, form))
-            if takes_events(request) and (first := await arriving.gathered(GATHER_SECONDS)) is not None:
+            scripted = EVENTS in request.headers.get("accept", "")
+            if scripted and (first := await arriving.gathered(GATHER_SECONDS)) is not None:
                 return streamed(_pages(partial(_results, request, service, who, form, like), first, arriving), arriving)
             hits = await arriving.whole
     except UserError as refused:

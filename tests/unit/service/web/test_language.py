@@ -28,8 +28,8 @@ PAGES = (
     "/item?silo=south&id=item-3&results=q%3Dred%26at%3D4", "/item?silo=south&id=none", "/federation", "/nothing",
 )  # fmt: skip
 DATA = re.compile(
-    r"silohash|red|shapes?|item-\d+|none|north|south|west|within|made-up|dcmh|fedavg|museum|Louvre|Orsay, Paris|date|year|labels?"
-    r"|m{8}|CSV|JSON|API|English|Deutsch|中文|GB|MB|kB|mAP|KB|\W|\d|_"
+    r"silohash|red|shapes?|item-\d+|none|north|south|west|within|made-up|dcmh|fedavg|museum|Louvre"
+    r"|Orsay, Paris|date|year|labels?|m{8}|CSV|JSON|API|English|Deutsch|中文|GB|MB|kB|mAP|KB|\W|\d|_"
 )
 """What a page does not translate: names and values of silos, of items and of methods, units and signs."""
 
@@ -66,14 +66,15 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
 
 
 def test_templates_hold_no_text_of_their_own() -> None:
+    not_told = re.compile(
+        r"\{% block place %\}\S+?\{% endblock %\}|\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|silohash|CSV|JSON|&results=",
+        re.DOTALL,
+    )
     for path in TEMPLATES.iterdir():
-        text = re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        told = re.findall(r'(?:aria-label|title|placeholder|alt)="([^"]*)"', text) + re.sub(
-            r"<[^>]*>", "\n", text
-        ).split("\n")
-        assert not [each for each in told if re.search(r"[A-Za-z]{2}", re.sub(r"silohash|CSV|JSON|&results=", "", each))], (
-            path.name
-        )
+        text = not_told.sub("", path.read_text(encoding="utf-8"))
+        told = re.findall(r'(?:aria-label|title|placeholder|alt)="([^"]*)"', text)
+        told += re.sub(r"<[^>]*>", "\n", text).split("\n")
+        assert not [each for each in told if re.search(r"[A-Za-z]{2}", each)], path.name
 
 
 class Texts(HTMLParser):
