@@ -392,7 +392,7 @@ def test_what_is_chosen_is_visible_in_forced_colors(opened: Callable[..., Any]) 
     page = opened("/?q=red", forced_colors="active")
     outline = "element => getComputedStyle(element).outlineStyle"
     chosen = page.locator(".segments input:checked + span")
-    assert chosen.evaluate(outline) == page.locator("nav [aria-current]").evaluate(outline) == "solid"
+    assert chosen.evaluate(outline) == page.locator(".top nav [aria-current]").evaluate(outline) == "solid"
     assert page.locator(".segments input:not(:checked) + span").first.evaluate(outline) == "none"
     assert page.locator("[data-export=csv]").evaluate("button => getComputedStyle(button).borderTopWidth") == "1px"
 

@@ -55,7 +55,7 @@ def test_a_person_signs_in_searches_and_signs_out(browser: Any, address: str) ->
     page.wait_for_url(f"{address}/?q=blue")
     for path in ("/", "/federation", "/item?silo=north&id=item-3"):
         page.goto(address + path)
-        assert page.locator(".person").text_content().strip() == "Account of ada"
+        assert page.locator(".person").text_content().strip() == "Account: ada"
     page.click(".person")
     page.wait_for_url(f"{address}/account")
     assert page.locator(".person").get_attribute("aria-current") == "page"

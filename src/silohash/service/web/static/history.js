@@ -1,7 +1,7 @@
 // The last searches for words, kept in this browser only, and offered while nothing is searched for.
 
 const MOST = 10;
-const person = document.querySelector(".person")?.textContent.trim() ?? "";
+const person = document.querySelector(".person > span")?.lastChild.textContent ?? "";
 const NAME = `silohash searches ${person}`;
 
 /** Return the kept searches, the last one first. There are none where the browser does not let the page keep anything. */
