@@ -10,7 +10,11 @@ from silohash.base.registry import Registry
 IN_MEMORY = Registry(
     family="index backend",
     group="silohash.index.memory",
-    table={"flat": "silohash.index.flat:FlatIndex", "faiss": "silohash.index.faiss:FaissIndex"},
+    table={
+        "flat": "silohash.index.flat:FlatIndex",
+        "trie": "silohash.index.trie:TrieIndex",
+        "faiss": "silohash.index.faiss:FaissIndex",
+    },
 )
 
 SERVERS = Registry(

@@ -189,11 +189,13 @@ class Index(Protocol):
         """
         ...
 
-    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+    def search_with_ties(
+        self, words: Words, k: int, *, allowed: Allowed | None = None, limit_bits: int | None = None
+    ) -> tuple[Keys, Distances]:
         """Return the k nearest items of one query, and all further items at the distance of the last of them.
 
         Unless overridden, this takes a second search if items tie with the last. The arguments are those of `search`, with
-        words ``(1, W)``.
+        words ``(1, W)``. Items beyond ``limit_bits`` are left out.
 
         Returns:
             ``(n,)`` keys in any order, and ``(n,)`` int32 distances.
@@ -202,7 +204,8 @@ class Index(Protocol):
         if found.ties_at_cut[0]:
             [found] = self.search_radius(words, int(found.distances[0, -1]), allowed=allowed)
         exists = found.keys[0] >= 0
-        return found.keys[0][exists], found.distances[0][exists]
+        limit = self.bits if limit_bits is None else limit_bits
+        return inside(found.keys[0][exists], found.distances[0][exists], limit)
 
 
 def check_keys(keys: Keys, count: int) -> Keys:
@@ -324,10 +327,30 @@ def ordered_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[Keys, Distances]:
     return ordered(*np.array(pairs, np.int64).reshape(-1, 2).T)
 
 
+def inside(keys: Keys, distances: Distances, limit_bits: int) -> tuple[Keys, Distances]:
+    """Return the keys and distances of the items within a distance."""
+    near = distances <= limit_bits
+    return (keys, distances) if near.all() else (keys[near], distances[near])
+
+
 def cut(keys: Keys, distances: Distances, k: int) -> Answer:
     """Return the first k of some ordered items, and the number of further items at the last of these distances."""
     left_out = int(np.count_nonzero(distances[k:] == distances[k - 1])) if len(keys) > k else 0
     return keys[:k], distances[:k], left_out
+
+
+def first(keys: Keys, distances: Distances, k: int) -> Answer:
+    """Return the first k of some items in any order, ordered by (distance, key), and the number of ties left out.
+
+    Items at the last distance are not sorted, because they may be many.
+    """
+    if len(keys) <= k:
+        return *ordered(keys, distances), 0
+    last = np.partition(distances, k - 1)[k - 1]
+    near, tied = np.flatnonzero(distances < last), np.flatnonzero(distances == last)
+    missing = k - len(near)
+    rows = np.concatenate([near, tied[np.argpartition(keys[tied], missing - 1)[:missing]]])
+    return *ordered(keys[rows], distances[rows]), len(tied) - missing
 
 
 def merged_answers(answers: Sequence[Answer], k: int) -> Neighbors:

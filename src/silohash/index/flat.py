@@ -172,7 +172,7 @@ class FlatIndex:
         return answers
 
     def search_with_ties(
-        self, words: Words, k: int, *, allowed: base.Allowed | None = None
+        self, words: Words, k: int, *, allowed: base.Allowed | None = None, limit_bits: int | None = None
     ) -> tuple[base.Keys, base.Distances]:
         """Return the k nearest items of one query, and all ties with the last. See `Index.search_with_ties`."""
         base.check_k(k)
@@ -182,7 +182,8 @@ class FlatIndex:
         if not depth:
             return np.empty(0, np.int64), np.empty(0, np.int32)
         scratch = kernels.aligned_empty((kernels.BLOCK_CODES,), self._distance_type)
-        slots, distances = kernels.nearest_with_ties(blocks, len(slot_keys), query, depth, alive, scratch)
+        limit = 8 * byte_count(self.bits) if limit_bits is None else limit_bits
+        slots, distances = kernels.nearest_with_ties(blocks, len(slot_keys), query, depth, alive, scratch, limit)
         return slot_keys[slots], distances
 
     @property
@@ -201,7 +202,7 @@ class FlatIndex:
         chosen = base.allowed_keys(allowed, self.keys)
         slots, _ = base.positions(slot_keys, chosen)
         if len(slots) < GATHER_SHARE * self._used:
-            return _filled(self._read(slots)), chosen, None
+            return filled_blocks(self._read(slots)), chosen, None
         alive = np.zeros(self._used, np.uint8)
         alive[slots] = 1
         return blocks, slot_keys, alive
@@ -213,7 +214,7 @@ class FlatIndex:
         return slots, there
 
     def _read(self, slots: Slots) -> CodeBytes:
-        return self._blocks[slots // kernels.BLOCK_CODES, :, slots % kernels.BLOCK_CODES]
+        return read_slots(self._blocks, slots)
 
     def _append(self, keys: base.Keys, packed: CodeBytes) -> None:
         """Append codes after the last slot. Their keys must be ascending and higher than all existing keys."""
@@ -241,7 +242,7 @@ class FlatIndex:
             self._rebuild(merged[order], both[order])
 
     def _rebuild(self, keys: base.Keys, packed: CodeBytes) -> None:
-        self._slot_keys, self._blocks, self._alive, self._used = keys, _filled(packed), None, len(keys)
+        self._slot_keys, self._blocks, self._alive, self._used = keys, filled_blocks(packed), None, len(keys)
 
     def _reserve(self, capacity: int) -> None:
         """Grow the arrays to hold ``capacity`` items in total."""
@@ -260,7 +261,12 @@ def _blocks_of(count: int) -> int:
     return -(-count // kernels.BLOCK_CODES)
 
 
-def _filled(packed: CodeBytes) -> CodeBytes:
+def read_slots(blocks: CodeBytes, slots: npt.NDArray[np.integer]) -> CodeBytes:
+    """Return the codes in some slots of blocks, ``(n, bytes)``."""
+    return blocks[slots // kernels.BLOCK_CODES, :, slots % kernels.BLOCK_CODES]
+
+
+def filled_blocks(packed: CodeBytes) -> CodeBytes:
     """Return new blocks that hold codes ``(n, bytes)``."""
     blocks = kernels.aligned_empty((_blocks_of(len(packed)), packed.shape[1], kernels.BLOCK_CODES), np.uint8)
     _write(blocks, 0, packed)

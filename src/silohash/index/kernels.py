@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import njit
 from numba.extending import intrinsic
 
 from silohash.index.compiling import provide_cache
@@ -33,6 +33,7 @@ CACHED_BYTES = 1 << 20
 """Blocks of at most this size together are read from a processor's cache, where they remain from one search to the next."""
 
 Alive = npt.NDArray[np.uint8] | None
+Rows = npt.NDArray[np.signedinteger[Any]] | None
 Blocks = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.signedinteger[Any]]
 Buffer = npt.NDArray[np.unsignedinteger[Any]]
@@ -47,17 +48,17 @@ def aligned_empty(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[An
     return memory[start : start + size].view(wanted).reshape(shape)
 
 
-def _emit_byte_distance(_context: Any, _left: Any, _right: Any) -> Any:  # noqa: ANN401  numba's own types
-    """Define the number of differing bits of two bytes for numba: one instruction if the processor has it."""
+def _emit_bit_distance(_context: Any, left: Any, right: Any) -> Any:  # noqa: ANN401  numba's own types
+    """Define the number of differing bits of two words for numba: one instruction if the processor has it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
         """Emit the instructions."""
         return builder.ctpop(builder.xor(*values))
 
-    return types.uint8(types.uint8, types.uint8), generate
+    return left(left, right), generate
 
 
-_byte_distance: Any = intrinsic(_emit_byte_distance)
+bit_distance: Any = intrinsic(_emit_bit_distance)
 
 
 @njit(cache=True, nogil=True)
@@ -79,11 +80,11 @@ def _measure_by_rows(block: Blocks, query: Blocks, distances: Buffer) -> None:
     """Write the distances between a query and a block, and read one row after the other."""
     row, byte = block[0], query[0]
     for i in range(len(distances)):
-        distances[i] = _byte_distance(row[i], byte)
+        distances[i] = bit_distance(row[i], byte)
     for w in range(1, len(block)):
         row, byte = block[w], query[w]
         for i in range(len(distances)):
-            distances[i] += _byte_distance(row[i], byte)
+            distances[i] += bit_distance(row[i], byte)
 
 
 @njit(cache=True, nogil=True)
@@ -97,21 +98,39 @@ def _measure_by_groups(block: Blocks, query: Blocks, distances: Buffer) -> None:
         byte0, byte1, byte2, byte3 = query[w], query[w + 1], query[w + 2], query[w + 3]
         byte4, byte5, byte6, byte7 = query[w + 4], query[w + 5], query[w + 6], query[w + 7]
         for i in range(len(distances)):
-            left = _byte_distance(row0[i], byte0) + _byte_distance(row1[i], byte1)
-            left += _byte_distance(row2[i], byte2) + _byte_distance(row3[i], byte3)
-            right = _byte_distance(row4[i], byte4) + _byte_distance(row5[i], byte5)
-            right += _byte_distance(row6[i], byte6) + _byte_distance(row7[i], byte7)
+            left = bit_distance(row0[i], byte0) + bit_distance(row1[i], byte1)
+            left += bit_distance(row2[i], byte2) + bit_distance(row3[i], byte3)
+            right = bit_distance(row4[i], byte4) + bit_distance(row5[i], byte5)
+            right += bit_distance(row6[i], byte6) + bit_distance(row7[i], byte7)
             distances[i] += left + right
     for w in range(eights, fours, 4):
         row0, row1, row2, row3 = block[w], block[w + 1], block[w + 2], block[w + 3]
         byte0, byte1, byte2, byte3 = query[w], query[w + 1], query[w + 2], query[w + 3]
         for i in range(len(distances)):
-            left = _byte_distance(row0[i], byte0) + _byte_distance(row1[i], byte1)
-            distances[i] += left + _byte_distance(row2[i], byte2) + _byte_distance(row3[i], byte3)
+            left = bit_distance(row0[i], byte0) + bit_distance(row1[i], byte1)
+            distances[i] += left + bit_distance(row2[i], byte2) + bit_distance(row3[i], byte3)
     for w in range(fours, len(block)):
         row, byte = block[w], query[w]
         for i in range(len(distances)):
-            distances[i] += _byte_distance(row[i], byte)
+            distances[i] += bit_distance(row[i], byte)
+
+
+@njit(cache=True, nogil=True)
+def passes(alive: Alive, rows: Rows, slot: int) -> Any:  # noqa: ANN401  a truth value
+    """Return whether the code in a slot counts. ``alive`` is indexed by ``rows[slot]``, or by the slot if they are None."""
+    if alive is None:
+        return True
+    if rows is None:
+        return alive[slot] != 0
+    return alive[rows[slot]] != 0
+
+
+@njit(cache=True, nogil=True)
+def narrow(k: int, state: Numbers, counts: Numbers) -> None:
+    """Lower a query's cut while k items are nearer than it. ``state`` is that of `_keep`."""
+    while state[1] >= k:
+        state[2] -= 1
+        state[1] -= counts[state[2]]
 
 
 @njit(cache=True, nogil=True)
@@ -129,9 +148,7 @@ def _keep(
     slots[state[0]], stored[state[0]] = slot, distance
     state[0] += 1
     state[1] += 1
-    while state[1] >= k:
-        state[2] -= 1
-        state[1] -= counts[state[2]]
+    narrow(k, state, counts)
 
 
 @njit(cache=True, nogil=True)
@@ -159,13 +176,17 @@ def _admit(
     count: int,
     k: int,
     alive: Alive,
+    rows: Rows,
     distances: Buffer,
     state: Numbers,
     counts: Numbers,
-    slots: Numbers,
+    slots: Numbers | None,
     stored: Numbers,
 ) -> None:
-    """Add the items of a block that lie within the cut to a query's state. ``first`` is the slot of its first item."""
+    """Add the items of a block that lie within the cut to a query's state. ``first`` is the slot of its first item.
+
+    If ``slots`` is None, items are counted and not stored.
+    """
     eight = distances.view(np.uint64)
     lanes = len(distances) // len(eight)
     highest = 1 << (64 // lanes - 1)
@@ -184,25 +205,15 @@ def _admit(
             start = word * lanes
             for place in range(start, start + lanes):
                 distance, slot = np.int64(distances[place]), first + place
-                if distance > state[2] or slot >= count:
-                    continue
-                if alive is not None and alive[slot] == 0:
+                if distance > state[2] or slot >= count or not passes(alive, rows, slot):
                     continue
                 counts[distance] += 1
                 if distance < state[2]:
-                    _keep(k, distance, slot, state, counts, slots, stored)
-
-
-@njit(cache=True, nogil=True)
-def _collect(
-    first: int, count: int, cut: int, alive: Alive, distances: Buffer, kept: int, found: Numbers, measured: Numbers
-) -> Any:  # noqa: ANN401  a number
-    """Write the items of a block that lie within the cut behind ``kept`` others, and return the number of all."""
-    for place in range(min(len(distances), count - first)):
-        if distances[place] <= cut and (alive is None or alive[first + place] != 0):
-            found[kept], measured[kept] = first + place, distances[place]
-            kept += 1
-    return kept
+                    if slots is None:
+                        state[1] += 1
+                        narrow(k, state, counts)
+                    else:
+                        _keep(k, distance, slot, state, counts, slots, stored)
 
 
 @njit(cache=True, nogil=True)
@@ -230,7 +241,7 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
         for q in range(total):
             if _measure(blocks[block], queries[q], q == 0, distances) <= states[q, 2]:
                 first = block * len(distances)
-                _admit(first, count, k, alive, distances, states[q], counts[q], slots[q], stored[q])
+                _admit(first, count, k, alive, None, distances, states[q], counts[q], slots[q], stored[q])
     found, found_distances = np.full((total, k), -1, np.int64), np.full((total, k), -1, np.int32)
     left_out = np.zeros(total, np.int64)
     for q in range(total):
@@ -239,36 +250,82 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
 
 
 @njit(cache=True, nogil=True)
-def nearest_with_ties(blocks: Blocks, count: int, query: Blocks, k: int, alive: Alive, distances: Buffer) -> Any:  # noqa: ANN401
+def narrow_all(
+    blocks: Blocks,
+    count: int,
+    queries: Blocks,
+    k: int,
+    alive: Alive,
+    rows: Rows,
+    distances: Buffer,
+    states: Numbers,
+    counts: Numbers,
+) -> Any:  # noqa: ANN401  an array
+    """Find the cut of each query, and return the lowest distance of each block, ``(Q, blocks)`` int16.
+
+    ``states``, ``(Q, 3)``, and ``counts``, ``(Q, farthest + 1)``, are as in `_keep`. They may hold a lower cut from the
+    start, and items that are in no block.
+    """
+    lowest = np.empty((len(queries), len(blocks)), np.int16)
+    fresh = blocks.size > CACHED_BYTES
+    for block in range(len(blocks)):
+        for q in range(len(queries)):
+            lowest[q, block] = _measure(blocks[block], queries[q], fresh and q == 0, distances)
+            if lowest[q, block] <= states[q, 2]:
+                first = block * len(distances)
+                _admit(first, count, k, alive, rows, distances, states[q], counts[q], None, counts[q])
+    return lowest
+
+
+@njit(cache=True, nogil=True)
+def within_cut(
+    blocks: Blocks,
+    count: int,
+    query: Blocks,
+    alive: Alive,
+    rows: Rows,
+    distances: Buffer,
+    cut: int,
+    lowest: Numbers,
+    found: Numbers,
+    measured: Numbers,
+) -> None:
+    """Write the slots and distances of all codes within a cut. Only blocks with a ``lowest`` distance within it are read."""
+    kept = 0
+    for block in range(len(blocks)):
+        if lowest[block] <= cut:
+            _measure(blocks[block], query, False, distances)
+            first = block * len(distances)
+            for place in range(min(len(distances), count - first)):
+                if distances[place] <= cut and passes(alive, rows, first + place):
+                    found[kept], measured[kept] = first + place, distances[place]
+                    kept += 1
+
+
+@njit(cache=True, nogil=True)
+def nearest_with_ties(
+    blocks: Blocks, count: int, query: Blocks, k: int, alive: Alive, distances: Buffer, limit: int
+) -> Any:  # noqa: ANN401
     """Find the k nearest codes of one query, and all further codes at the distance of the last of them.
 
     The first pass over the blocks finds the cut and notes the lowest distance of each block. The second pass visits only the
     blocks that hold a code within the cut, which are few.
 
-    The arguments are those of `nearest`, with a query of shape ``(1, bytes)``.
+    The arguments are those of `nearest`, with a query of shape ``(1, bytes)``, and the largest distance to find.
 
     Returns:
-        ``(n,)`` int64 slots in ascending order, and ``(n,)`` int32 distances. If there are fewer than k codes, all are
-        returned.
+        ``(n,)`` int64 slots in ascending order, and ``(n,)`` int32 distances. If fewer than k codes are within the limit,
+        they are returned.
     """
-    farthest, room = 8 * query.shape[1] + 1, min(count, 4 * k)
-    slots, stored = np.empty(room, np.int64), np.empty(room, np.int32)
-    counts, state = np.zeros(farthest + 1, np.int64), np.zeros(3, np.int64)
-    state[2] = farthest
-    lowest = np.empty(len(blocks), np.int64)
-    fresh = blocks.size > CACHED_BYTES
-    for block in range(len(blocks)):
-        lowest[block] = _measure(blocks[block], query[0], fresh, distances)
-        if lowest[block] <= state[2]:
-            _admit(block * len(distances), count, k, alive, distances, state, counts, slots, stored)
-    cut, kept = state[2], 0
-    found = np.empty(state[1] + counts[cut], np.int64)
-    found_distances = np.empty(len(found), np.int32)
-    for block in range(len(blocks)):
-        if lowest[block] <= cut:
-            _measure(blocks[block], query[0], False, distances)
-            kept = _collect(block * len(distances), count, cut, alive, distances, kept, found, found_distances)
-    return found, found_distances
+    farthest = 8 * query.shape[1] + 1
+    counts, states = np.zeros((1, farthest + 1), np.int64), np.zeros((1, 3), np.int64)
+    states[0, 2] = min(limit, farthest)
+    lowest = narrow_all(blocks, count, query, k, alive, None, distances, states, counts)
+    cut = states[0, 2]
+    found = np.empty(states[0, 1] + counts[0, cut], np.int64)
+    measured = np.empty(len(found), np.int32)
+    within_cut(blocks, count, query[0], alive, None, distances, cut, lowest[0], found, measured)
+    return found, measured
 
 
 @njit(cache=True, nogil=True)

@@ -109,17 +109,17 @@ class SmallIndex:
         return answers
 
     def search_with_ties(
-        self, words: Words, k: int, *, allowed: base.Allowed | None = None
+        self, words: Words, k: int, *, allowed: base.Allowed | None = None, limit_bits: int | None = None
     ) -> tuple[base.Keys, base.Distances]:
         """Return the k nearest items of one query, and all ties with the last. See `Index.search_with_ties`."""
         base.check_k(k)
         [query] = check_words(words, self.bits)
         keys, codes = self._searched(allowed)
         distances = _distances(codes, query)
+        limit = self.bits if limit_bits is None else limit_bits
         if k < len(keys):
-            near = np.flatnonzero(distances <= np.partition(distances, k - 1)[k - 1])
-            keys, distances = keys[near], distances[near]
-        return keys, distances.astype(np.int32)
+            limit = min(limit, int(np.partition(distances, k - 1)[k - 1]))
+        return base.inside(keys, distances.astype(np.int32), limit)
 
     def _searched(self, allowed: base.Allowed | None) -> tuple[base.Keys, Words]:
         """Return the keys and codes that pass a filter."""

@@ -1,0 +1,342 @@
+"""The loops of the trie, compiled with numba: the build, and the search that visits the nearest nodes first.
+
+A node stands for codes that are next to each other. It is one row of uint64 words, so that both children of a node are read
+together: W words of its ``value``, W words of its ``mask``, and two words of numbers. The mask has the bits that are equal in
+all codes of the node, and the value has these bits. The first number word holds the first child, or the first slot of a leaf,
+and from bit 32 on the number of codes of a leaf, which is 0 for other nodes. The second one holds the lowest and, from bit 16
+on, the highest number of set bits of a leaf's codes outside the mask.
+
+A code differs from a query at least in the bits of the mask in which the value does, and outside the mask at least as much as
+the numbers of set bits do. This bound of a node is never lower than that of its parent, because its mask has more bits.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from silohash.index.kernels import Alive, Blocks, Buffer, Numbers, bit_distance, narrow, passes
+
+SAMPLE = 1024
+"""Number of codes of a node by which its bit is chosen."""
+
+NODE_COST, LEAF_COST = 64, 128
+"""Costs of a node, and of a leaf in addition to its codes, in codes of a scan."""
+
+Nodes = npt.NDArray[np.uint64]
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_NONE = np.uint64(0)
+_HALF = np.uint64(0xFFFFFFFF)
+_SHORT = np.uint64(0xFFFF)
+
+
+@njit(cache=True, nogil=True)
+def _common(codes: Nodes, node: Nodes) -> Any:  # noqa: ANN401  a truth value
+    """Write the value and the mask of a node, and return whether all of its codes are equal."""
+    words = codes.shape[1]
+    equal = True
+    for w in range(words):
+        some = every = codes[0, w]
+        for i in range(len(codes)):
+            some |= codes[i, w]
+            every &= codes[i, w]
+        node[w], node[words + w] = every, ~(some ^ every)
+        equal &= some == every
+    return equal
+
+
+@njit(cache=True, nogil=True)
+def _close(codes: Nodes, node: Nodes, first: int) -> None:
+    """Write the numbers of a leaf, whose value and mask are known."""
+    words = codes.shape[1]
+    low, high = 64 * words, 0
+    for i in range(len(codes)):
+        ones = 0
+        for w in range(words):
+            ones += np.int64(bit_distance(codes[i, w] & ~node[words + w], _NONE))
+        low, high = min(low, ones), max(high, ones)
+    node[2 * words] = np.uint64(first) | np.uint64(len(codes)) << np.uint64(32)
+    node[2 * words + 1] = np.uint64(low) | np.uint64(high) << np.uint64(16)
+
+
+@njit(cache=True, nogil=True)
+def _most_even_bit(codes: Nodes, node: Nodes, ones: Numbers) -> Any:  # noqa: ANN401  a number
+    """Return the bit outside a node's mask that is set in about half of its codes, as far as a sample of them tells."""
+    words, step = codes.shape[1], max(1, len(codes) // SAMPLE)
+    best, least = -1, len(codes) + 1
+    for w in range(words):
+        free = ~node[words + w]
+        if free == _NONE:
+            continue
+        ones[:] = 0
+        sampled = 0
+        for i in range(0, len(codes), step):
+            code = codes[i, w]
+            sampled += 1
+            for bit in range(64):
+                ones[bit] += np.int64(code >> np.uint64(bit) & np.uint64(1))
+        for bit in range(64):
+            uneven = abs(2 * ones[bit] - sampled)
+            if uneven < least and free >> np.uint64(bit) & np.uint64(1):
+                best, least = 64 * w + bit, uneven
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _split(codes: Nodes, order: Numbers, bit: int, spare: Nodes, spare_order: Numbers) -> Any:  # noqa: ANN401  a number
+    """Move the codes without a bit before those with it, each in their former order, and return how many are without."""
+    words, word, place = codes.shape[1], bit // 64, np.uint64(bit % 64)
+    left, right = 0, 0
+    for i in range(len(codes)):
+        # Both places are written, because a branch on a random bit takes longer.
+        has = np.int64(codes[i, word] >> place & np.uint64(1))
+        for w in range(words):
+            spare[right, w] = codes[i, w]
+            codes[left, w] = codes[i, w]
+        spare_order[right] = order[i]
+        order[left] = order[i]
+        right += has
+        left += 1 - has
+    codes[left:] = spare[:right]
+    order[left:] = spare_order[:right]
+    return left
+
+
+@njit(cache=True, nogil=True)
+def build(codes: Nodes, order: Numbers, most: int) -> Any:  # noqa: ANN401  an array
+    """Sort codes into a trie, and return its nodes, ``(nodes, 2 W + 2)``. The first is the root.
+
+    Args:
+        codes: ``(n, W)`` uint64, at least one. They are put into the order of the trie.
+        order: ``(n,)`` numbers, which are put into the same order. Equal codes keep the order that they had.
+        most: Most codes of a leaf, unless they are equal.
+    """
+    count, words = codes.shape
+    nodes = np.zeros((1024, 2 * words + 2), np.uint64)
+    spare, spare_order, ones = np.empty_like(codes), np.empty_like(order), np.empty(64, np.int64)
+    waiting = np.empty((64 * words + 2, 3), np.int64)
+    waiting[0, 0], waiting[0, 1], waiting[0, 2] = 0, 0, count
+    left, used = 1, 1
+    while left:
+        left -= 1
+        node, start, end = waiting[left, 0], waiting[left, 1], waiting[left, 2]
+        some = codes[start:end]
+        if _common(some, nodes[node]) or end - start <= most:
+            _close(some, nodes[node], start)
+            continue
+        bit = _most_even_bit(some, nodes[node], ones)
+        middle = start + _split(some, order[start:end], bit, spare, spare_order)
+        if used + 2 > len(nodes):
+            grown = np.zeros((2 * len(nodes), 2 * words + 2), np.uint64)
+            grown[:used] = nodes[:used]
+            nodes = grown
+        nodes[node, 2 * words] = used
+        waiting[left, 0], waiting[left, 1], waiting[left, 2] = used + 1, middle, end
+        waiting[left + 1, 0], waiting[left + 1, 1], waiting[left + 1, 2] = used, start, middle
+        left, used = left + 2, used + 2
+    return nodes[:used].copy()
+
+
+@njit(cache=True, nogil=True)
+def _codes_of(node: Nodes) -> Any:  # noqa: ANN401  two numbers
+    """Return the first child of a node and 0, or the first slot and the number of codes of a leaf."""
+    packed = node[len(node) - 2]
+    return np.int64(packed & _HALF), np.int64(packed >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _bound(node: Nodes, asked: Nodes) -> Any:  # noqa: ANN401  a number
+    """Return the bound of a node for a query ``(W,)``."""
+    words = len(asked)
+    distance = ones = 0
+    for w in range(words):
+        mask = node[words + w]
+        distance += np.int64(bit_distance(asked[w] & mask, node[w]))
+        ones += np.int64(bit_distance(asked[w] & ~mask, _NONE))
+    if node[2 * words] >> np.uint64(32):
+        low = np.int64(node[2 * words + 1] & _SHORT)
+        high = np.int64(node[2 * words + 1] >> np.uint64(16))
+        distance += max(0, low - ones, ones - high)
+    return distance
+
+
+@njit(cache=True, nogil=True)
+def _is_equal(node: Nodes) -> Any:  # noqa: ANN401  a truth value
+    """Return whether all codes of a leaf are equal, so that its bound is their distance."""
+    words = len(node) // 2 - 1
+    for w in range(words, 2 * words):
+        if node[w] != _ALL:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _measure_part(blocks: Blocks, first: int, query: Blocks, distances: Buffer) -> None:
+    """Write the distances between a query and the codes in the slots from ``first`` on."""
+    done = 0
+    while done < len(distances):
+        block, start = divmod(first + done, blocks.shape[2])
+        part = distances[done : done + blocks.shape[2] - start]
+        row, byte = blocks[block, 0][start : start + len(part)], query[0]
+        for i in range(len(part)):
+            part[i] = bit_distance(row[i], byte)
+        for w in range(1, len(query)):
+            row, byte = blocks[block, w][start : start + len(part)], query[w]
+            for i in range(len(part)):
+                part[i] += bit_distance(row[i], byte)
+        done += len(part)
+
+
+@njit(cache=True, nogil=True)
+def _count_leaf(
+    node: Nodes,
+    bound: int,
+    blocks: Blocks,
+    query: Blocks,
+    k: int,
+    alive: Alive,
+    rows: Numbers,
+    distances: Buffer,
+    state: Numbers,
+    counts: Numbers,
+) -> Any:  # noqa: ANN401  a number
+    """Count the codes of a leaf that lie within the cut, and return the lowest distance of the leaf."""
+    first, count = _codes_of(node)
+    if _is_equal(node):
+        live = count
+        if alive is not None:
+            live = 0
+            for slot in range(first, first + count):
+                live += passes(alive, rows, slot)
+        counts[bound] += live
+        if bound < state[2]:
+            state[1] += live
+            narrow(k, state, counts)
+        return bound
+    measured = distances[:count]
+    _measure_part(blocks, first, query, measured)
+    lowest = measured[0]
+    for i in range(len(measured)):
+        lowest = min(lowest, measured[i])
+    if lowest <= state[2]:
+        for i in range(len(measured)):
+            distance = np.int64(measured[i])
+            if distance <= state[2] and passes(alive, rows, first + i):
+                counts[distance] += 1
+                if distance < state[2]:
+                    state[1] += 1
+                    narrow(k, state, counts)
+    return np.int64(lowest)
+
+
+@njit(cache=True, nogil=True)
+def _visit(
+    nodes: Nodes,
+    blocks: Blocks,
+    asked: Nodes,
+    query: Blocks,
+    k: int,
+    alive: Alive,
+    rows: Numbers,
+    budget: int,
+    distances: Buffer,
+    state: Numbers,
+    counts: Numbers,
+    leaves: Numbers,
+) -> Any:  # noqa: ANN401  a number
+    """Visit nodes until those left lie beyond the cut, and write the visited leaves and their lowest distances.
+
+    Nodes wait in one list per bound. Returns the number of leaves, or -1 if the budget did not suffice.
+    """
+    heads = np.full(len(counts), -1, np.int32)
+    pending = np.empty((2 * (budget // NODE_COST) + 6, 2), np.int32)
+    nearest = _bound(nodes[0], asked)
+    pending[0, 0], pending[0, 1], heads[nearest] = 0, -1, 0
+    pushed, visited = 1, 0
+    while nearest <= state[2]:
+        entry = heads[nearest]
+        if entry < 0:
+            nearest += 1
+            continue
+        node, heads[nearest] = nodes[pending[entry, 0]], pending[entry, 1]
+        first, count = _codes_of(node)
+        budget -= NODE_COST
+        if count:
+            leaves[visited, 0] = pending[entry, 0]
+            leaves[visited, 1] = _count_leaf(
+                node, nearest, blocks, query, k, alive, rows, distances, state, counts
+            )
+            visited += 1
+            budget -= LEAF_COST + min(count, len(distances))
+        else:
+            for child in range(first, first + 2):
+                bound = _bound(nodes[child], asked)
+                if bound <= state[2]:
+                    pending[pushed, 0], pending[pushed, 1], heads[bound] = child, heads[bound], pushed
+                    pushed += 1
+        if budget < 0:
+            return -1
+    return visited
+
+
+@njit(cache=True, nogil=True)
+def search(
+    nodes: Nodes,
+    blocks: Blocks,
+    asked: Nodes,
+    query: Blocks,
+    k: int,
+    alive: Alive,
+    rows: Numbers,
+    budget: int,
+    distances: Buffer,
+    state: Numbers,
+    counts: Numbers,
+) -> Any:  # noqa: ANN401
+    """Find the k nearest codes of a query, and all further codes at the distance of the last of them.
+
+    Args:
+        nodes: Nodes of `build`.
+        blocks: The codes in the order of the trie, as `kernels` has them.
+        asked: ``(W,)`` uint64, the query.
+        query: ``(bytes,)``, the same query.
+        k: Number of codes.
+        alive: ``(n,)`` uint8 with 0 for codes to skip, indexed by ``rows``; or None to find all codes.
+        rows: ``(n,)`` position of each code outside the trie.
+        budget: Most cost of the search, in codes of a scan.
+        distances: Work array, as for `kernels.nearest`.
+        state: ``(3,)``, as in `kernels.narrow`. It may hold a lower cut from the start.
+        counts: ``(farthest + 1,)``, the number of items at each distance. They may be those of items outside the trie.
+
+    Returns:
+        Whether the budget sufficed, ``(n,)`` int32 rows, and ``(n,)`` int32 distances. If it did not, there are none, the cut
+        in ``state`` stays, and the other numbers there and in ``counts`` are those from the start.
+    """
+    before = counts.copy()
+    leaves = np.empty((budget // (NODE_COST + LEAF_COST) + 2, 2), np.int32)
+    visited = _visit(nodes, blocks, asked, query, k, alive, rows, budget, distances, state, counts, leaves)
+    cut, total = state[2], 0
+    if visited < 0:
+        counts[:] = before
+        state[1] = counts[:cut].sum()
+    else:
+        total = state[1] + counts[cut] - before[: cut + 1].sum()
+    found, measured = np.empty(total, np.int32), np.empty(total, np.int32)
+    kept = 0
+    for leaf in range(visited):
+        lowest = np.int64(leaves[leaf, 1])
+        if lowest > cut:
+            continue
+        node = nodes[leaves[leaf, 0]]
+        first, count = _codes_of(node)
+        equal = _is_equal(node)
+        if not equal:
+            _measure_part(blocks, first, query, distances[:count])
+        for i in range(count):
+            distance = lowest if equal else np.int64(distances[i])
+            if distance <= cut and passes(alive, rows, first + i):
+                found[kept], measured[kept] = rows[first + i], distance
+                kept += 1
+    return visited >= 0, found, measured
