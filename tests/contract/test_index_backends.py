@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from silohash.base.errors import UserError
-from silohash.index import IN_MEMORY, SERVERS
+from silohash.index import IN_MEMORY, SERVERS, trie
 from silohash.index.base import Allowed, Index
 from silohash.index.codes import pack, unpack
 from silohash.index.small import SmallIndex
@@ -45,7 +45,9 @@ def backend(name: str, *more: object) -> Any:
 
 
 @pytest.fixture(params=[backend(name) for name in EXACT])
-def make(request: pytest.FixtureRequest, server_url: Callable[[str], str]) -> Iterator[Make]:
+def make(
+    request: pytest.FixtureRequest, server_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Make]:
     """Return a function that creates an empty index."""
     name, _, approximate = request.param.partition("-")
     if name == "small":
@@ -54,6 +56,8 @@ def make(request: pytest.FixtureRequest, server_url: Callable[[str], str]) -> It
     if name in IN_MEMORY.table:
         if name == "faiss":
             pytest.importorskip("faiss")
+        if name == "trie":
+            monkeypatch.setattr(trie, "TRIE_ITEMS", 1_000)
         yield IN_MEMORY.resolve(name)
         return
     opened = []

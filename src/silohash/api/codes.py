@@ -175,7 +175,7 @@ def nearest(
         database: Codes of the items that are searched, in the same form.
         k: Number of items per query.
         allowed: Rows of the database that may be returned, or a boolean mask over its rows; None for all rows.
-        engine: "flat" for the built-in scan, or "faiss".
+        engine: "flat" for the built-in scan, "trie", or "faiss".
         threads: Number of threads that divide the queries among them ("flat" only).
         bits: Number of bits per code. Packed bytes need it; both sides must have the same order of bits in a byte.
 

@@ -282,7 +282,7 @@ class TrainedRun:
             deadline_seconds: Time limit for the answers of the silos, from 0.1 to 60 seconds; None for 10 seconds.
             bar: Lowest probability of a hit that counts as close; None for what held-back queries showed.
             previews: Whether hits carry the small pictures that silos release.
-            engine: Index backend in memory, "flat" or "faiss"; None for the backend that ``RUN/index.toml`` chooses.
+            engine: Index backend in memory, "flat", "trie" or "faiss"; None for the backend that ``RUN/index.toml`` chooses.
 
         Returns:
             The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched is listed

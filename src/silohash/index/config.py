@@ -34,7 +34,7 @@ class IndexConfig(BaseModel):
     )
 
     backend: str = Field(default="flat", validation_alias="engine", serialization_alias="engine")
-    """Index backend: `flat` or `faiss` in memory, or a server such as `pgvector`, which is PostgreSQL with that
+    """Index backend: `flat`, `trie` or `faiss` in memory, or a server such as `pgvector`, which is PostgreSQL with that
     extension."""
     url_env: str | None = None
     """Environment variable that holds the URL of the server. By default SILOHASH_PGVECTOR_URL for `pgvector`, and so on."""

@@ -112,7 +112,7 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     return index
 
 
-def load_index(store: Store, backend: Backend, *, small_items: int | None = None) -> Index:
+def load_index(store: Store, backend: Backend, *, small_items: int | None = None, trie: bool = False) -> Index:
     """Build the index of a store in memory (`Store.load`), or connect to its copy on a server, see `open_copy`.
 
     The store closes the connection when it is closed, or connected again.
@@ -124,7 +124,8 @@ def load_index(store: Store, backend: Backend, *, small_items: int | None = None
         copy = open_copy(store, backend)
         store.keep_open(copy)
         return copy
-    return store.load(backend if isinstance(backend, str) else backend.backend, small_items=small_items)
+    name = backend if isinstance(backend, str) else backend.backend
+    return store.load(name, small_items=small_items, trie=trie)
 
 
 def copy_codes(store: Store, config: IndexConfig) -> tuple[int, str]:

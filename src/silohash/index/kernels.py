@@ -171,7 +171,7 @@ def _ordered(
 
 
 @njit(cache=True, nogil=True)
-def _admit(
+def admit(
     first: int,
     count: int,
     k: int,
@@ -182,11 +182,12 @@ def _admit(
     counts: Numbers,
     slots: Numbers | None,
     stored: Numbers,
-) -> None:
-    """Add the items of a block that lie within the cut to a query's state. ``first`` is the slot of its first item.
+) -> Any:  # noqa: ANN401  a number
+    """Add the items of a block that lie within the cut to a query's state, and return their number.
 
-    If ``slots`` is None, items are counted and not stored.
+    The items have the slots from ``first`` up to ``count``. If ``slots`` is None, they are counted and not stored.
     """
+    admitted = 0
     eight = distances.view(np.uint64)
     lanes = len(distances) // len(eight)
     highest = 1 << (64 // lanes - 1)
@@ -208,12 +209,14 @@ def _admit(
                 if distance > state[2] or slot >= count or not passes(alive, rows, slot):
                     continue
                 counts[distance] += 1
+                admitted += 1
                 if distance < state[2]:
                     if slots is None:
                         state[1] += 1
                         narrow(k, state, counts)
                     else:
                         _keep(k, distance, slot, state, counts, slots, stored)
+    return admitted
 
 
 @njit(cache=True, nogil=True)
@@ -241,7 +244,7 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
         for q in range(total):
             if _measure(blocks[block], queries[q], q == 0, distances) <= states[q, 2]:
                 first = block * len(distances)
-                _admit(first, count, k, alive, None, distances, states[q], counts[q], slots[q], stored[q])
+                admit(first, count, k, alive, None, distances, states[q], counts[q], slots[q], stored[q])
     found, found_distances = np.full((total, k), -1, np.int64), np.full((total, k), -1, np.int32)
     left_out = np.zeros(total, np.int64)
     for q in range(total):
@@ -273,7 +276,7 @@ def narrow_all(
             lowest[q, block] = _measure(blocks[block], queries[q], fresh and q == 0, distances)
             if lowest[q, block] <= states[q, 2]:
                 first = block * len(distances)
-                _admit(first, count, k, alive, rows, distances, states[q], counts[q], None, counts[q])
+                admit(first, count, k, alive, rows, distances, states[q], counts[q], None, counts[q])
     return lowest
 
 

@@ -1,12 +1,12 @@
 """An exact index that searches a trie of codes, which is the fastest method for more than about half a million.
 
 Codes that a model has learned are unevenly spread, and many are equal. A trie over their bits (`trie_kernels`) finds the
-nearest ones after a look at a small share of them. Evenly spread codes would cost it more than a scan, so it gives up after a
-tenth of the cost of a scan, and the codes are scanned. They are stored once, in the order of the trie, in the blocks that
-`kernels` scans. Results equal those of `FlatIndex`.
+nearest ones after a look at a small share of them. Evenly spread codes would cost it more than a scan, so it gives up after
+a tenth of the cost of a scan, and the codes are scanned. They are stored once, in the order of the trie, in the blocks
+that `kernels` scans. Results equal those of `FlatIndex`.
 
 New items go to a flat index, the tail, which is searched first. Removed items are skipped. When both are a share of the
-items, the trie is built again.
+items, the trie is built again. Fewer than `TRIE_ITEMS` items are all in the tail, because a scan takes as little time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ import numpy.typing as npt
 from silohash.index import base, kernels, trie_kernels
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes
 from silohash.index.flat import QUERIES_AT_ONCE, Alive, FlatIndex, filled_blocks, read_slots
-
-TRIE_ITEMS = 500_000
-"""Fewer items are all in the tail, because a scan takes as little time as a trie."""
+from silohash.index.small import TRIE_ITEMS
 
 CHANGED_SHARE = 0.03
 """The trie is built again when the tail and the removed items are more than this share of its items."""
@@ -36,10 +34,8 @@ BUDGET_SHARE, BATCH_BUDGET_SHARE = 0.1, 0.04
 """Cost of a search after which the codes are scanned, as a share of the cost of a scan for one query. The scan for several
 queries together costs less per query."""
 
-LEAF_CODES = ((3_000_000, 128), (30_000_000, 256))
-"""Most codes of a leaf, for up to so many items. Beyond, there are `MOST_LEAF_CODES`."""
-
-MOST_LEAF_CODES = 512
+MANY_ITEMS = 3_000_000
+"""From this number of items on, a leaf has up to 512 codes, otherwise 256."""
 
 Found: TypeAlias = tuple[base.Keys, base.Distances]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -66,8 +62,7 @@ class Trie:
     def built(cls, keys: base.Keys, packed: CodeBytes) -> Trie:
         """Return the trie of codes ``(n, bytes)``, at least one. Their keys ascend."""
         words, rows = _as_words(packed), np.arange(len(keys), dtype=np.int32)
-        most = next((codes for items, codes in LEAF_CODES if len(keys) <= items), MOST_LEAF_CODES)
-        nodes = trie_kernels.build(words, rows, most)
+        nodes = trie_kernels.build(words, rows, 512 if len(keys) >= MANY_ITEMS else 256)
         return cls(keys, rows, filled_blocks(words.view(np.uint8)[:, : packed.shape[1]]), nodes)
 
     def slots(self) -> Numbers:
@@ -88,7 +83,17 @@ class Trie:
         asked, found, missed = _as_words(queries), [], []
         for q in range(len(queries)):
             done, rows, distances = trie_kernels.search(
-                self.nodes, self.blocks, asked[q], queries[q], k, alive, self.rows, budget, scratch, states[q], counts[q]
+                self.nodes,
+                self.blocks,
+                asked[q],
+                queries[q],
+                k,
+                alive,
+                self.rows,
+                budget,
+                scratch,
+                states[q],
+                counts[q],
             )
             found.append((rows, distances))
             if not done:
@@ -166,7 +171,9 @@ class TrieIndex(base.Index):
     def copy(self) -> TrieIndex:
         """Return a copy, which can be changed while this index is searched."""
         copied = TrieIndex.__new__(TrieIndex)
-        copied.__dict__.update(self.__dict__, _tail=self._tail.copy())  # all other values are replaced and never changed
+        copied.__dict__.update(
+            self.__dict__, _tail=self._tail.copy()
+        )  # all other values are replaced and never changed
         return copied
 
     def words(self, keys: base.Keys) -> Words:
@@ -266,9 +273,10 @@ class TrieIndex(base.Index):
     def _passing(self, trie: Trie, allowed: base.Allowed) -> tuple[Alive | None, base.Keys]:
         """Return which rows of the trie pass a filter, and the other keys that do; None and all keys if they are few."""
         given = np.asarray(allowed)
-        if given.dtype == np.bool_ and given.shape == trie.keys.shape and self._alive is None and not len(self._tail):
-            if np.count_nonzero(given) >= FEW_SHARE * len(given):
-                return np.ascontiguousarray(given).view(np.uint8), trie.keys[:0]
+        unchanged = self._alive is None and not len(self._tail)
+        is_mask = given.dtype == np.bool_ and given.shape == trie.keys.shape
+        if unchanged and is_mask and np.count_nonzero(given) >= FEW_SHARE * len(given):
+            return np.ascontiguousarray(given).view(np.uint8), trie.keys[:0]
         chosen = base.allowed_keys(allowed, self.keys)
         if len(chosen) < FEW_SHARE * len(self):
             return None, chosen

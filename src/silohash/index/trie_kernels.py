@@ -1,13 +1,14 @@
 """The loops of the trie, compiled with numba: the build, and the search that visits the nearest nodes first.
 
 A node stands for codes that are next to each other. It is one row of uint64 words, so that both children of a node are read
-together: W words of its ``value``, W words of its ``mask``, and two words of numbers. The mask has the bits that are equal in
-all codes of the node, and the value has these bits. The first number word holds the first child, or the first slot of a leaf,
-and from bit 32 on the number of codes of a leaf, which is 0 for other nodes. The second one holds the lowest and, from bit 16
-on, the highest number of set bits of a leaf's codes outside the mask.
+together: W words of its ``value``, W words of its ``mask``, and two words of numbers. The mask has the bits that are equal
+in all codes of the node, and the value has these bits. The first number word holds the first child, or the first slot of a
+leaf, and from bit 32 on the number of codes of a leaf, which is 0 for other nodes. The second one holds the lowest and, from
+bit 16 on, the highest number of set bits that a code of the node has outside the mask.
 
-A code differs from a query at least in the bits of the mask in which the value does, and outside the mask at least as much as
-the numbers of set bits do. This bound of a node is never lower than that of its parent, because its mask has more bits.
+A code differs from a query at least in the bits of the mask in which the value does, and outside the mask by at least the
+difference of the numbers of set bits. This bound of a node is never lower than that of its parent, because its mask has more
+bits.
 """
 
 from typing import Any
@@ -16,13 +17,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from silohash.index.kernels import Alive, Blocks, Buffer, Numbers, bit_distance, narrow, passes
+from silohash.index.kernels import Alive, Blocks, Buffer, Numbers, admit, bit_distance, narrow, passes
 
 SAMPLE = 1024
 """Number of codes of a node by which its bit is chosen."""
 
-NODE_COST, LEAF_COST = 64, 128
+NODE_COST, LEAF_COST = 128, 256
 """Costs of a node, and of a leaf in addition to its codes, in codes of a scan."""
+
+GROUP = 64
+"""Codes are compared in aligned groups of this size, which takes one step of a processor per byte of code."""
 
 Nodes = npt.NDArray[np.uint64]
 
@@ -48,8 +52,8 @@ def _common(codes: Nodes, node: Nodes) -> Any:  # noqa: ANN401  a truth value
 
 
 @njit(cache=True, nogil=True)
-def _close(codes: Nodes, node: Nodes, first: int) -> None:
-    """Write the numbers of a leaf, whose value and mask are known."""
+def _ones_outside(codes: Nodes, node: Nodes) -> Any:  # noqa: ANN401  a number
+    """Return the lowest and, from bit 16 on, the highest number of set bits of codes outside a node's mask."""
     words = codes.shape[1]
     low, high = 64 * words, 0
     for i in range(len(codes)):
@@ -57,8 +61,7 @@ def _close(codes: Nodes, node: Nodes, first: int) -> None:
         for w in range(words):
             ones += np.int64(bit_distance(codes[i, w] & ~node[words + w], _NONE))
         low, high = min(low, ones), max(high, ones)
-    node[2 * words] = np.uint64(first) | np.uint64(len(codes)) << np.uint64(32)
-    node[2 * words + 1] = np.uint64(low) | np.uint64(high) << np.uint64(16)
+    return np.uint64(low) | np.uint64(high) << np.uint64(16)
 
 
 @njit(cache=True, nogil=True)
@@ -123,8 +126,10 @@ def build(codes: Nodes, order: Numbers, most: int) -> Any:  # noqa: ANN401  an a
         left -= 1
         node, start, end = waiting[left, 0], waiting[left, 1], waiting[left, 2]
         some = codes[start:end]
-        if _common(some, nodes[node]) or end - start <= most:
-            _close(some, nodes[node], start)
+        equal = _common(some, nodes[node])
+        nodes[node, 2 * words + 1] = _ones_outside(some, nodes[node])
+        if equal or end - start <= most:
+            nodes[node, 2 * words] = np.uint64(start) | np.uint64(end - start) << np.uint64(32)
             continue
         bit = _most_even_bit(some, nodes[node], ones)
         middle = start + _split(some, order[start:end], bit, spare, spare_order)
@@ -140,58 +145,58 @@ def build(codes: Nodes, order: Numbers, most: int) -> Any:  # noqa: ANN401  an a
 
 
 @njit(cache=True, nogil=True)
-def _codes_of(node: Nodes) -> Any:  # noqa: ANN401  two numbers
+def _codes_of(nodes: Nodes, node: int) -> Any:  # noqa: ANN401  two numbers
     """Return the first child of a node and 0, or the first slot and the number of codes of a leaf."""
-    packed = node[len(node) - 2]
+    packed = nodes[node, nodes.shape[1] - 2]
     return np.int64(packed & _HALF), np.int64(packed >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
-def _bound(node: Nodes, asked: Nodes) -> Any:  # noqa: ANN401  a number
+def _bound(nodes: Nodes, node: int, asked: Nodes) -> Any:  # noqa: ANN401  a number
     """Return the bound of a node for a query ``(W,)``."""
     words = len(asked)
     distance = ones = 0
     for w in range(words):
-        mask = node[words + w]
-        distance += np.int64(bit_distance(asked[w] & mask, node[w]))
+        mask = nodes[node, words + w]
+        distance += np.int64(bit_distance(asked[w] & mask, nodes[node, w]))
         ones += np.int64(bit_distance(asked[w] & ~mask, _NONE))
-    if node[2 * words] >> np.uint64(32):
-        low = np.int64(node[2 * words + 1] & _SHORT)
-        high = np.int64(node[2 * words + 1] >> np.uint64(16))
-        distance += max(0, low - ones, ones - high)
-    return distance
+    numbers = nodes[node, 2 * words + 1]
+    return distance + max(0, np.int64(numbers & _SHORT) - ones, ones - np.int64(numbers >> np.uint64(16)))
 
 
 @njit(cache=True, nogil=True)
-def _is_equal(node: Nodes) -> Any:  # noqa: ANN401  a truth value
+def _is_equal(nodes: Nodes, node: int) -> Any:  # noqa: ANN401  a truth value
     """Return whether all codes of a leaf are equal, so that its bound is their distance."""
-    words = len(node) // 2 - 1
+    words = nodes.shape[1] // 2 - 1
+    every = _ALL
     for w in range(words, 2 * words):
-        if node[w] != _ALL:
-            return False
-    return True
+        every &= nodes[node, w]
+    return every == _ALL
 
 
 @njit(cache=True, nogil=True)
-def _measure_part(blocks: Blocks, first: int, query: Blocks, distances: Buffer) -> None:
-    """Write the distances between a query and the codes in the slots from ``first`` on."""
-    done = 0
-    while done < len(distances):
-        block, start = divmod(first + done, blocks.shape[2])
-        part = distances[done : done + blocks.shape[2] - start]
-        row, byte = blocks[block, 0][start : start + len(part)], query[0]
-        for i in range(len(part)):
-            part[i] = bit_distance(row[i], byte)
-        for w in range(1, len(query)):
-            row, byte = blocks[block, w][start : start + len(part)], query[w]
-            for i in range(len(part)):
+def _measure_groups(blocks: Blocks, first: int, last: int, query: Blocks, distances: Buffer) -> Any:  # noqa: ANN401
+    """Write the distances between a query and the groups of codes that hold the slots from first to last, and return them.
+
+    Those of the codes before the first slot are replaced by the largest number.
+    """
+    start = first // GROUP * GROUP
+    for place in range(start, last, GROUP):
+        block, column = divmod(place, blocks.shape[2])
+        part = distances[place - start : place - start + GROUP]
+        part[:] = 0
+        for w in range(len(query)):
+            row, byte = blocks[block, w][column : column + GROUP], query[w]
+            for i in range(GROUP):
                 part[i] += bit_distance(row[i], byte)
-        done += len(part)
+    distances[: first - start] = -1
+    return distances[: -(-(last - start) // GROUP) * GROUP]
 
 
 @njit(cache=True, nogil=True)
 def _count_leaf(
-    node: Nodes,
+    nodes: Nodes,
+    node: int,
     bound: int,
     blocks: Blocks,
     query: Blocks,
@@ -202,9 +207,9 @@ def _count_leaf(
     state: Numbers,
     counts: Numbers,
 ) -> Any:  # noqa: ANN401  a number
-    """Count the codes of a leaf that lie within the cut, and return the lowest distance of the leaf."""
-    first, count = _codes_of(node)
-    if _is_equal(node):
+    """Count the codes of a leaf that lie within the cut, and return their number."""
+    first, count = _codes_of(nodes, node)
+    if _is_equal(nodes, node):
         live = count
         if alive is not None:
             live = 0
@@ -214,21 +219,9 @@ def _count_leaf(
         if bound < state[2]:
             state[1] += live
             narrow(k, state, counts)
-        return bound
-    measured = distances[:count]
-    _measure_part(blocks, first, query, measured)
-    lowest = measured[0]
-    for i in range(len(measured)):
-        lowest = min(lowest, measured[i])
-    if lowest <= state[2]:
-        for i in range(len(measured)):
-            distance = np.int64(measured[i])
-            if distance <= state[2] and passes(alive, rows, first + i):
-                counts[distance] += 1
-                if distance < state[2]:
-                    state[1] += 1
-                    narrow(k, state, counts)
-    return np.int64(lowest)
+        return live
+    measured = _measure_groups(blocks, first, first + count, query, distances)
+    return admit(first // GROUP * GROUP, first + count, k, alive, rows, measured, state, counts, None, counts)
 
 
 @njit(cache=True, nogil=True)
@@ -246,13 +239,13 @@ def _visit(
     counts: Numbers,
     leaves: Numbers,
 ) -> Any:  # noqa: ANN401  a number
-    """Visit nodes until those left lie beyond the cut, and write the visited leaves and their lowest distances.
+    """Visit nodes until those left lie beyond the cut, and write the leaves with codes within it and their bounds.
 
     Nodes wait in one list per bound. Returns the number of leaves, or -1 if the budget did not suffice.
     """
     heads = np.full(len(counts), -1, np.int32)
     pending = np.empty((2 * (budget // NODE_COST) + 6, 2), np.int32)
-    nearest = _bound(nodes[0], asked)
+    nearest = _bound(nodes, 0, asked)
     pending[0, 0], pending[0, 1], heads[nearest] = 0, -1, 0
     pushed, visited = 1, 0
     while nearest <= state[2]:
@@ -260,19 +253,17 @@ def _visit(
         if entry < 0:
             nearest += 1
             continue
-        node, heads[nearest] = nodes[pending[entry, 0]], pending[entry, 1]
-        first, count = _codes_of(node)
+        node, heads[nearest] = pending[entry, 0], pending[entry, 1]
+        first, count = _codes_of(nodes, node)
         budget -= NODE_COST
         if count:
-            leaves[visited, 0] = pending[entry, 0]
-            leaves[visited, 1] = _count_leaf(
-                node, nearest, blocks, query, k, alive, rows, distances, state, counts
-            )
-            visited += 1
+            if _count_leaf(nodes, node, nearest, blocks, query, k, alive, rows, distances, state, counts):
+                leaves[visited, 0], leaves[visited, 1] = node, nearest
+                visited += 1
             budget -= LEAF_COST + min(count, len(distances))
         else:
             for child in range(first, first + 2):
-                bound = _bound(nodes[child], asked)
+                bound = _bound(nodes, child, asked)
                 if bound <= state[2]:
                     pending[pushed, 0], pending[pushed, 1], heads[bound] = child, heads[bound], pushed
                     pushed += 1
@@ -311,8 +302,8 @@ def search(
         counts: ``(farthest + 1,)``, the number of items at each distance. They may be those of items outside the trie.
 
     Returns:
-        Whether the budget sufficed, ``(n,)`` int32 rows, and ``(n,)`` int32 distances. If it did not, there are none, the cut
-        in ``state`` stays, and the other numbers there and in ``counts`` are those from the start.
+        Whether the budget sufficed, ``(n,)`` int32 rows, and ``(n,)`` int32 distances. If it did not, there are none, the
+        cut in ``state`` stays, and the other numbers there and in ``counts`` are those from the start.
     """
     before = counts.copy()
     leaves = np.empty((budget // (NODE_COST + LEAF_COST) + 2, 2), np.int32)
@@ -326,16 +317,12 @@ def search(
     found, measured = np.empty(total, np.int32), np.empty(total, np.int32)
     kept = 0
     for leaf in range(visited):
-        lowest = np.int64(leaves[leaf, 1])
-        if lowest > cut:
-            continue
-        node = nodes[leaves[leaf, 0]]
-        first, count = _codes_of(node)
-        equal = _is_equal(node)
+        first, count = _codes_of(nodes, leaves[leaf, 0])
+        equal = _is_equal(nodes, leaves[leaf, 0])
         if not equal:
-            _measure_part(blocks, first, query, distances[:count])
+            _measure_groups(blocks, first, first + count, query, distances)
         for i in range(count):
-            distance = lowest if equal else np.int64(distances[i])
+            distance = np.int64(leaves[leaf, 1]) if equal else np.int64(distances[first % GROUP + i])
             if distance <= cut and passes(alive, rows, first + i):
                 found[kept], measured[kept] = rows[first + i], distance
                 kept += 1

@@ -147,7 +147,10 @@ class LoadedIndex:
             former = None
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
-        self.index = load_index(store, backend, small_items=small_items) if changed is None else changed
+        if changed is None:
+            self.index = load_index(store, backend, small_items=small_items, trie=prepared)
+        else:
+            self.index = changed
         # Numbers of items removed so far, before and after loading, because one can be removed meanwhile.
         removed = [next_key - count for next_key, _, count in (self._version, store.version())]
         self._edition = f"{self._stamp[0]}.{removed[0]}.{removed[1]}"
@@ -201,15 +204,17 @@ class LoadedIndex:
         self._stamp = stamp
         return False
 
-    def nearest(self, words: Words, k: int, among: Allowed | None = None) -> tuple[Keys, Distances]:
+    def nearest(
+        self, words: Words, k: int, among: Allowed | None = None, limit_bits: int | None = None
+    ) -> tuple[Keys, Distances]:
         """Return the k codes nearest to a code ``(W,)``, and all further codes at the distance of the last of them.
 
-        With ``among``, only these items are searched (`chosen`).
+        With ``among``, only these items are searched (`chosen`). Codes beyond ``limit_bits`` are left out.
 
         Returns:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
         """
-        return self.index.search_with_ties(words[None], k, allowed=among)
+        return self.index.search_with_ties(words[None], k, allowed=among, limit_bits=limit_bits)
 
     def within(self, words: Words, radius_bits: int, among: Allowed | None = None) -> tuple[Keys, Distances]:
         """Return all codes within a distance of a code ``(W,)``. The filter and the result are as in `nearest`."""

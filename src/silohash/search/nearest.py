@@ -30,7 +30,7 @@ import numpy.typing as npt
 from silohash.base.analysis import Analysis, analyze, stop_words, term_of, words_of
 from silohash.base.errors import NotFinite
 from silohash.base.types import Modality, Rows
-from silohash.index.base import Allowed, Distances, Keys, positions
+from silohash.index.base import Allowed, Distances, Keys, inside, positions
 from silohash.index.digests import Digests
 from silohash.search.composed import compared_text, parsed_text
 from silohash.search.filters import Mask
@@ -50,13 +50,16 @@ from silohash.search.order import (
     place_in_tier,
     possible_first,
 )
-from silohash.search.policy import Policy
+from silohash.search.policy import Policy, Source
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
     from silohash.run.model.matcher import Matcher
 
 NO_KEY = -1
+
+OWN_MODALITY: Mapping[Source | None, Modality] = {"text": "text", "picture": "image"}
+"""The modality of what a code was made from."""
 
 T = TypeVar("T")
 
@@ -315,20 +318,20 @@ def _near(
     """Return the keys and distances of the codes of the k nearest items, and of all at the distance of the last."""
     passed = passing or {}
     chosen = {name: loaded.chosen(among.get(name), passed.get(name)) for name, loaded in indexes.items()}
-    near = {name: loaded.nearest(query.words, k, chosen[name]) for name, loaded in indexes.items()}
-    if len(indexes) == 1 and radius_bits is None and step_bits == 1:
-        # All that the only index found is within the limit, which would be its own k-th distance.
-        return near
-    most_bits = query.bits if radius_bits is None else radius_bits
-    # No code is needed beyond the smallest of the radius and of all k-th distances.
-    cuts = [int(distances.max()) for _, distances in near.values() if len(distances) >= k]
-    limit_bits = min([*cuts, most_bits])
+    limit_bits = most_bits = query.bits if radius_bits is None else radius_bits
+    near: dict[Modality, tuple[Keys, Distances]] = {}
+    # No code is needed beyond the smallest of the radius and of all k-th distances, which codes of the query's own modality
+    # have in most searches.
+    for name in sorted(indexes, key=lambda name: name != OWN_MODALITY.get(query.source)):
+        near[name] = indexes[name].nearest(query.words, k, chosen[name], limit_bits)
+        if len(near[name][0]) >= k:
+            limit_bits = min(limit_bits, int(near[name][1].max()))
     if step_bits > 1:
         # Codes up to the largest distance that is rounded like the limit are equals of those at the limit.
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1
         limit_bits = min(most_bits, last_bits)
         return {name: _rounded(loaded, query, limit_bits, step_bits, chosen[name]) for name, loaded in indexes.items()}
-    return {name: _inside(*found, limit_bits) for name, found in near.items()}
+    return {name: inside(*near[name], limit_bits) for name in indexes}
 
 
 def _hidden(
@@ -359,12 +362,6 @@ def _rounded(
     keys, distances = loaded.within(query.words, limit_bits, among)
     step, most = np.int32(step_bits), query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     return keys, np.minimum(distances // step * step + (step - 1) // 2, np.int32(most))
-
-
-def _inside(keys: Keys, distances: Distances, limit_bits: int) -> tuple[Keys, Distances]:
-    """Return the keys and distances of the codes within a limit."""
-    inside = distances <= limit_bits
-    return (keys, distances) if inside.all() else (keys[inside], distances[inside])
 
 
 def _of_one_index(
@@ -442,7 +439,7 @@ def _joined(
 
 def grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
     """Return each digest once, in ascending order, and the position of each given one. `numpy.unique` loads more modules."""
-    order = np.argsort(digests, kind="stable")
+    order = np.argsort(digests)
     ordered = digests[order]
     first = np.ones(len(ordered), bool)
     first[1:] = ordered[1:] != ordered[:-1]

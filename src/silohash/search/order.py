@@ -206,7 +206,11 @@ def first_places(places: npt.NDArray[np.int64], digests: Digests, key: bytes, k:
     """
     rows = np.arange(len(places))
     if max(k, FEW_PLACES) < len(places):
-        rows = np.flatnonzero(places <= np.partition(places, k - 1)[k - 1])
+        last = np.partition(places, k - 1)[k - 1]
+        rows, tied = np.flatnonzero(places < last), np.flatnonzero(places == last)
+        # The items at the last place may be many, so that only the first of them are sorted.
+        missing = k - len(rows)
+        rows = np.concatenate([rows, tied[np.argpartition(keyed_order(digests[tied], key), missing - 1)[:missing]]])
     return np.asarray(rows[np.lexsort((keyed_order(digests[rows], key), places[rows]))[:k]])
 
 

@@ -89,7 +89,9 @@ def test_nearest_with_ties_are_all_codes_up_to_the_kth_distance(width, k, dead):
         live = [slot for slot in range(len(codes)) if alive is None or alive[slot]]
         plain = {slot: distance(codes[slot], query) for slot in live}
         cut = sorted(plain.values())[k - 1]
-        slots, distances = nearest_with_ties(blocks_of(codes), len(codes), query[None], k, alive, scratch(width))
+        slots, distances = nearest_with_ties(
+            blocks_of(codes), len(codes), query[None], k, alive, scratch(width), 8 * width
+        )
         expected = [(slot, plain[slot]) for slot in live if plain[slot] <= cut]
         assert list(zip(slots.tolist(), distances.tolist(), strict=True)) == expected
 
@@ -101,7 +103,7 @@ def test_codes_beyond_the_cache_are_found_as_those_within_it(more):
     blocks = np.ascontiguousarray(codes.reshape(-1, BLOCK_CODES, 16).transpose(0, 2, 1))
     assert (blocks.size > kernels.CACHED_BYTES) is bool(more)
     plain = np.bitwise_count(codes ^ codes[7]).sum(axis=1)
-    slots, distances = nearest_with_ties(blocks, count, codes[7:8], 50, None, scratch(16))
+    slots, distances = nearest_with_ties(blocks, count, codes[7:8], 50, None, scratch(16), 128)
     expected = np.flatnonzero(plain <= np.sort(plain)[49])
     assert slots.tolist() == expected.tolist()
     assert distances.tolist() == plain[expected].tolist()
@@ -110,7 +112,7 @@ def test_codes_beyond_the_cache_are_found_as_those_within_it(more):
 def test_nearest_with_ties_of_fewer_live_codes_than_requested():
     codes = np.array([[0], [1], [255]], np.uint8)
     alive = np.array([1, 0, 1], np.uint8)
-    slots, distances = nearest_with_ties(blocks_of(codes), 3, np.zeros((1, 1), np.uint8), 3, alive, scratch(1))
+    slots, distances = nearest_with_ties(blocks_of(codes), 3, np.zeros((1, 1), np.uint8), 3, alive, scratch(1), 8)
     assert (slots.tolist(), distances.tolist()) == ([0, 2], [0, 8])
 
 
