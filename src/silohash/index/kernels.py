@@ -34,9 +34,13 @@ CACHED_BYTES = 1 << 20
 
 Alive = npt.NDArray[np.uint8] | None
 Rows = npt.NDArray[np.signedinteger[Any]] | None
+Passing = tuple[Alive, Rows]
 Blocks = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.signedinteger[Any]]
 Buffer = npt.NDArray[np.unsignedinteger[Any]]
+Kept = tuple[Numbers, Numbers] | None
+Stored = tuple[Blocks, Passing]
+"""Blocks, and which of their codes count (`passes`)."""
 
 
 def aligned_empty(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -172,22 +176,13 @@ def _ordered(
 
 @njit(cache=True, nogil=True)
 def admit(
-    first: int,
-    count: int,
-    k: int,
-    alive: Alive,
-    rows: Rows,
-    distances: Buffer,
-    state: Numbers,
-    counts: Numbers,
-    slots: Numbers | None,
-    stored: Numbers,
+    first: int, count: int, k: int, passing: Passing, distances: Buffer, state: Numbers, counts: Numbers, kept: Kept
 ) -> Any:  # noqa: ANN401  a number
     """Add the items of a block that lie within the cut to a query's state, and return their number.
 
-    The items have the slots from ``first`` up to ``count``. If ``slots`` is None, they are counted and not stored.
+    The items have the slots from ``first`` up to ``count``. If ``kept`` is None, they are counted and not stored.
     """
-    admitted = 0
+    (alive, rows), admitted = passing, 0
     eight = distances.view(np.uint64)
     lanes = len(distances) // len(eight)
     highest = 1 << (64 // lanes - 1)
@@ -211,11 +206,11 @@ def admit(
                 counts[distance] += 1
                 admitted += 1
                 if distance < state[2]:
-                    if slots is None:
+                    if kept is None:
                         state[1] += 1
                         narrow(k, state, counts)
                     else:
-                        _keep(k, distance, slot, state, counts, slots, stored)
+                        _keep(k, distance, slot, state, counts, kept[0], kept[1])
     return admitted
 
 
@@ -244,7 +239,7 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
         for q in range(total):
             if _measure(blocks[block], queries[q], q == 0, distances) <= states[q, 2]:
                 first = block * len(distances)
-                admit(first, count, k, alive, None, distances, states[q], counts[q], slots[q], stored[q])
+                admit(first, count, k, (alive, None), distances, states[q], counts[q], (slots[q], stored[q]))
     found, found_distances = np.full((total, k), -1, np.int64), np.full((total, k), -1, np.int32)
     left_out = np.zeros(total, np.int64)
     for q in range(total):
@@ -254,47 +249,32 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
 
 @njit(cache=True, nogil=True)
 def narrow_all(
-    blocks: Blocks,
-    count: int,
-    queries: Blocks,
-    k: int,
-    alive: Alive,
-    rows: Rows,
-    distances: Buffer,
-    states: Numbers,
-    counts: Numbers,
+    codes: Stored, count: int, queries: Blocks, k: int, distances: Buffer, states: Numbers, counts: Numbers
 ) -> Any:  # noqa: ANN401  an array
     """Find the cut of each query, and return the lowest distance of each block, ``(Q, blocks)`` int16.
 
     ``states``, ``(Q, 3)``, and ``counts``, ``(Q, farthest + 1)``, are as in `_keep`. They may hold a lower cut from the
     start, and items that are in no block.
     """
+    blocks, passing = codes
     lowest = np.empty((len(queries), len(blocks)), np.int16)
     fresh = blocks.size > CACHED_BYTES
     for block in range(len(blocks)):
+        first = block * len(distances)
         for q in range(len(queries)):
             lowest[q, block] = _measure(blocks[block], queries[q], fresh and q == 0, distances)
             if lowest[q, block] <= states[q, 2]:
-                first = block * len(distances)
-                admit(first, count, k, alive, rows, distances, states[q], counts[q], None, counts[q])
+                admit(first, count, k, passing, distances, states[q], counts[q], None)
     return lowest
 
 
 @njit(cache=True, nogil=True)
 def within_cut(
-    blocks: Blocks,
-    count: int,
-    query: Blocks,
-    alive: Alive,
-    rows: Rows,
-    distances: Buffer,
-    cut: int,
-    lowest: Numbers,
-    found: Numbers,
-    measured: Numbers,
-) -> None:
-    """Write the slots and distances of all codes within a cut. Only blocks with a ``lowest`` distance within it are read."""
-    kept = 0
+    codes: Stored, count: int, query: Blocks, distances: Buffer, cut: int, total: int, lowest: Numbers
+) -> Any:  # noqa: ANN401  two arrays
+    """Return the slots and distances of all ``total`` codes within a cut. Only blocks with a lower ``lowest`` are read."""
+    blocks, (alive, rows) = codes
+    found, measured, kept = np.empty(total, np.int64), np.empty(total, np.int32), 0
     for block in range(len(blocks)):
         if lowest[block] <= cut:
             _measure(blocks[block], query, False, distances)
@@ -303,6 +283,7 @@ def within_cut(
                 if distances[place] <= cut and passes(alive, rows, first + place):
                     found[kept], measured[kept] = first + place, distances[place]
                     kept += 1
+    return found, measured
 
 
 @njit(cache=True, nogil=True)
@@ -320,15 +301,12 @@ def nearest_with_ties(
         ``(n,)`` int64 slots in ascending order, and ``(n,)`` int32 distances. If fewer than k codes are within the limit,
         they are returned.
     """
-    farthest = 8 * query.shape[1] + 1
+    farthest, codes = 8 * query.shape[1] + 1, (blocks, (alive, None))
     counts, states = np.zeros((1, farthest + 1), np.int64), np.zeros((1, 3), np.int64)
     states[0, 2] = min(limit, farthest)
-    lowest = narrow_all(blocks, count, query, k, alive, None, distances, states, counts)
+    lowest = narrow_all(codes, count, query, k, distances, states, counts)
     cut = states[0, 2]
-    found = np.empty(states[0, 1] + counts[0, cut], np.int64)
-    measured = np.empty(len(found), np.int32)
-    within_cut(blocks, count, query[0], alive, None, distances, cut, lowest[0], found, measured)
-    return found, measured
+    return within_cut(codes, count, query[0], distances, cut, states[0, 1] + counts[0, cut], lowest[0])
 
 
 @njit(cache=True, nogil=True)

@@ -11,7 +11,6 @@ items, the trie is built again. Fewer than `TRIE_ITEMS` items are all in the tai
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -21,21 +20,18 @@ import numpy.typing as npt
 
 from silohash.index import base, kernels, trie_kernels
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes
-from silohash.index.flat import QUERIES_AT_ONCE, Alive, FlatIndex, filled_blocks, read_slots
+from silohash.index.flat import GATHER_SHARE, QUERIES_AT_ONCE, Alive, FlatIndex, filled_blocks, read_slots
 from silohash.index.small import TRIE_ITEMS
 
 CHANGED_SHARE = 0.03
 """The trie is built again when the tail and the removed items are more than this share of its items."""
 
-FEW_SHARE = 0.02
-"""If a filter passes a smaller share than this, the codes that pass are copied and scanned alone."""
-
 BUDGET_SHARE, BATCH_BUDGET_SHARE = 0.1, 0.04
 """Cost of a search after which the codes are scanned, as a share of the cost of a scan for one query. The scan for several
 queries together costs less per query."""
 
-MANY_ITEMS = 3_000_000
-"""From this number of items on, a leaf has up to 512 codes, otherwise 256."""
+LEAF_CODES, MANY_LEAF_CODES, MANY = 256, 512, 3_000_000
+"""Most codes of a leaf, and those from many items on, unless they are equal."""
 
 Found: TypeAlias = tuple[base.Keys, base.Distances]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -62,54 +58,37 @@ class Trie:
     def built(cls, keys: base.Keys, packed: CodeBytes) -> Trie:
         """Return the trie of codes ``(n, bytes)``, at least one. Their keys ascend."""
         words, rows = _as_words(packed), np.arange(len(keys), dtype=np.int32)
-        nodes = trie_kernels.build(words, rows, 512 if len(keys) >= MANY_ITEMS else 256)
+        nodes = trie_kernels.build(words, rows, MANY_LEAF_CODES if len(keys) >= MANY else LEAF_CODES)
         return cls(keys, rows, filled_blocks(words.view(np.uint8)[:, : packed.shape[1]]), nodes)
-
-    def slots(self) -> Numbers:
-        """Return for each key its slot, ``(n,)``."""
-        slots = np.empty(len(self.rows), np.int32)
-        slots[self.rows] = np.arange(len(slots), dtype=np.int32)
-        return slots
 
     def nearest(
         self, queries: CodeBytes, k: int, alive: Alive | None, states: Integers, counts: Integers
-    ) -> list[tuple[Numbers, Numbers]]:
-        """Return the rows and distances of the nearest codes of each query ``(Q, bytes)``, with all ties.
+    ) -> list[tuple[Integers, base.Distances]]:
+        """Return the slots and distances of the nearest codes of each query ``(Q, bytes)``, with all ties.
 
         ``alive`` has 0 for each row to skip. ``states`` and ``counts`` are as in `kernels.narrow_all`.
         """
-        scratch = kernels.aligned_empty((kernels.BLOCK_CODES,), np.uint16 if 8 * queries.shape[1] > 255 else np.uint8)
-        budget = int((BUDGET_SHARE if len(queries) == 1 else BATCH_BUDGET_SHARE) * len(self.keys))
-        asked, found, missed = _as_words(queries), [], []
-        for q in range(len(queries)):
-            done, rows, distances = trie_kernels.search(
-                self.nodes,
-                self.blocks,
-                asked[q],
-                queries[q],
-                k,
-                alive,
-                self.rows,
-                budget,
-                scratch,
-                states[q],
-                counts[q],
-            )
-            found.append((rows, distances))
-            if not done:
-                missed.append(q)
+        scratch = kernels.aligned_empty((kernels.BLOCK_CODES,), np.uint16 if queries.shape[1] > 31 else np.uint8)
+        codes, size, before = (self.blocks, (alive, self.rows)), len(self.keys), counts.copy()
+        budget = int((BUDGET_SHARE if len(queries) == 1 else BATCH_BUDGET_SHARE) * size)
+        asked, leaves, missed = _as_words(queries), [], []
+        for q, query in enumerate(queries):
+            work = scratch, states[q], counts[q]
+            some, done = trie_kernels.search(self.nodes, codes, asked[q], query, k, budget, work)
+            leaves.append(some)
+            missed += [] if done else [q]
         if missed:
-            some, narrowed, counted = queries[missed], states[missed], counts[missed]
-            before = counted.copy()
-            slots = self.blocks, len(self.keys)
-            lowest = kernels.narrow_all(*slots, some, k, alive, self.rows, scratch, narrowed, counted)
-            states[missed] = narrowed
-            for place, q in enumerate(missed):
-                cut = narrowed[place, 2]
-                total = int((counted[place] - before[place])[: cut + 1].sum())
-                found[q] = np.empty(total, np.int32), np.empty(total, np.int32)
-                kernels.within_cut(*slots, some[place], alive, self.rows, scratch, cut, lowest[place], *found[q])
-                found[q] = self.rows[found[q][0]], found[q][1]
+            scanned, narrowed, counted = queries[missed], states[missed], counts[missed]
+            lowest = kernels.narrow_all(codes, size, scanned, k, scratch, narrowed, counted)
+            states[missed], counts[missed] = narrowed, counted
+        found = []
+        for q, query in enumerate(queries):
+            cut = states[q, 2]
+            within = scratch, cut, int((counts[q] - before[q])[: cut + 1].sum())
+            if q in missed:
+                found.append(kernels.within_cut(codes, size, query, *within, lowest[missed.index(q)]))
+            else:
+                found.append(trie_kernels.within_cut(self.nodes, codes, leaves[q], query, *within))
         return found
 
 
@@ -129,19 +108,22 @@ class TrieIndex(base.Index):
     exact = True
 
     def __init__(self, bits: int, *, capacity: int = 0, threads: int = 1) -> None:
-        """Create an empty index for codes of ``bits`` bits, from 8 to 256.
+        """Create an empty index. The arguments are those of `FlatIndex`.
 
-        The trie is built when the index holds ``capacity`` items, for which memory is reserved. The queries of a batch are
-        divided among ``threads`` threads.
+        The trie is built when the index holds ``capacity`` items. Until then, a batch is divided among ``threads`` threads.
 
         Raises:
             UserError: If ``bits`` or ``threads`` is out of range.
         """
         self._tail = FlatIndex(bits, capacity=capacity, threads=threads)
         self.bits = bits
-        self.threads = threads
         self._capacity = capacity
-        self._trie: Trie | None = None
+        self._trie = Trie(
+            np.empty(0, np.int64),
+            np.empty(0, np.int32),
+            filled_blocks(np.empty((0, byte_count(bits)), np.uint8)),
+            np.empty((0, 0), np.uint64),
+        )
         self._alive: Alive | None = None
         self._removed = 0
         self._slots: Numbers | None = None
@@ -153,8 +135,6 @@ class TrieIndex(base.Index):
     @property
     def keys(self) -> base.Keys:
         """Live keys, in ascending order."""
-        if self._trie is None:
-            return self._tail.keys
         if self._live is None:
             built = self._trie.keys if self._alive is None else self._trie.keys[self._alive != 0]
             both = np.concatenate([built, self._tail.keys]) if len(self._tail) else built
@@ -164,17 +144,14 @@ class TrieIndex(base.Index):
     @property
     def memory_bytes(self) -> int:
         """Memory used by codes, keys, the trie and tombstones, in bytes."""
-        built = () if self._trie is None else (self._trie.keys, self._trie.rows, self._trie.blocks, self._trie.nodes)
-        arrays = (*built, self._alive, self._slots)
+        arrays = (*vars(self._trie).values(), self._alive, self._slots)
         return self._tail.memory_bytes + sum(array.nbytes for array in arrays if array is not None)
 
     def copy(self) -> TrieIndex:
         """Return a copy, which can be changed while this index is searched."""
         copied = TrieIndex.__new__(TrieIndex)
-        copied.__dict__.update(
-            self.__dict__, _tail=self._tail.copy()
-        )  # all other values are replaced and never changed
-        return copied
+        copied.__dict__.update(self.__dict__, _tail=self._tail.copy())
+        return copied  # all other values are replaced and never changed
 
     def words(self, keys: base.Keys) -> Words:
         """Return the codes under live keys, ``(n, W)``.
@@ -182,15 +159,15 @@ class TrieIndex(base.Index):
         Raises:
             UserError: If a key does not exist.
         """
-        if self._trie is None:
-            return self._tail.words(keys)
         given = np.asarray(keys, np.int64)
         rows, there = self._rows_of(given)
         packed = np.empty((len(given), byte_count(self.bits)), np.uint8)
         if not there.all():
             packed[~there] = to_bytes(self._tail.words(given[~there]), self.bits)
         if self._slots is None:
-            self._slots = self._trie.slots()
+            slots = np.empty(self._built, np.int32)
+            slots[self._trie.rows] = np.arange(len(slots), dtype=np.int32)
+            self._slots = slots
         packed[there] = read_slots(self._trie.blocks, self._slots[rows[there]])
         return from_bytes(packed, self.bits)
 
@@ -209,25 +186,17 @@ class TrieIndex(base.Index):
 
     def search(self, words: Words, k: int, *, allowed: base.Allowed | None = None) -> base.Neighbors:
         """Return the k nearest items of each query. See `Index.search`."""
-        if self._trie is None:
+        if not self._built:
             return self._tail.search(words, k, allowed=allowed)
         base.check_k(k)
-        step = max(1, min(QUERIES_AT_ONCE, -(-len(words) // self.threads)))
-        parts = [words[start : start + step] for start in range(0, len(words), step)] or [words]
-        search = partial(self._nearest, k=k, limit_bits=self.bits, allowed=allowed)
-        if self.threads == 1 or len(parts) == 1:
-            found = [search(some) for some in parts]
-        else:
-            with ThreadPoolExecutor(self.threads) as pool:
-                found = list(pool.map(search, parts))
-        return base.merged_answers([base.first(*each, k) for some in found for each in some], k)
+        parts = [words[start : start + QUERIES_AT_ONCE] for start in range(0, len(words), QUERIES_AT_ONCE)] or [words]
+        found = [each for some in parts for each in self._nearest(some, k, self.bits, allowed)]
+        return base.merged_answers([base.first(*each, k) for each in found], k)
 
     def search_radius(
         self, words: Words, radius_bits: int, *, allowed: base.Allowed | None = None
     ) -> list[base.Neighbors]:
         """Return all items within a distance of each query. See `Index.search_radius`."""
-        if self._trie is None:
-            return self._tail.search_radius(words, radius_bits, allowed=allowed)
         base.check_radius(radius_bits)
         found = self._nearest(words, len(self) + 1, radius_bits, allowed)
         return [base.Neighbors.whole(*base.ordered(*each)) for each in found]
@@ -242,20 +211,22 @@ class TrieIndex(base.Index):
 
     @property
     def _built(self) -> int:
-        return 0 if self._trie is None else len(self._trie.keys)
+        return len(self._trie.keys)
 
     def _nearest(self, words: Words, k: int, limit_bits: int, allowed: base.Allowed | None) -> list[Found]:
         """Return the k nearest items of each query within a limit, with all ties, in any order."""
         queries, limit = np.ascontiguousarray(to_bytes(words, self.bits)), min(limit_bits, self.bits)
         tail, trie, alive, others = self._tail, self._trie, self._alive, allowed
-        if trie is not None and allowed is not None:
+        few = not self._built
+        if allowed is not None and not few:
             alive, others = self._passing(trie, allowed)
             if alive is None:
-                trie, tail = None, FlatIndex(self.bits)
+                few, tail = True, FlatIndex(self.bits)
                 tail.add(others, self.words(others))
-        search = partial(tail.search_with_ties, k=k, allowed=None if trie is None else others, limit_bits=limit)
-        in_tail = [search(query[None]) for query in words] if trie is None or len(tail) else []
-        if trie is None:
+                others = None
+        search = partial(tail.search_with_ties, k=k, allowed=others, limit_bits=limit)
+        in_tail = [search(query[None]) for query in words] if few or len(tail) else []
+        if few:
             return in_tail
         states, counts = np.zeros((len(words), 3), np.int64), np.zeros((len(words), 8 * queries.shape[1] + 2), np.int64)
         states[:, 2] = limit
@@ -264,7 +235,7 @@ class TrieIndex(base.Index):
             state[2] = min(limit, distances.max()) if len(distances) >= k else limit
             state[1] = count[: state[2]].sum()
         found = trie.nearest(queries, k, alive, states, counts)
-        near = [(trie.keys[rows], distances) for rows, distances in found]
+        near = [(trie.keys[trie.rows[slots]], distances) for slots, distances in found]
         for q, more in enumerate(in_tail):
             keys, distances = base.inside(*more, states[q, 2])
             near[q] = np.concatenate([near[q][0], keys]), np.concatenate([near[q][1], distances])
@@ -275,10 +246,10 @@ class TrieIndex(base.Index):
         given = np.asarray(allowed)
         unchanged = self._alive is None and not len(self._tail)
         is_mask = given.dtype == np.bool_ and given.shape == trie.keys.shape
-        if unchanged and is_mask and np.count_nonzero(given) >= FEW_SHARE * len(given):
+        if unchanged and is_mask and np.count_nonzero(given) >= GATHER_SHARE * len(given):
             return np.ascontiguousarray(given).view(np.uint8), trie.keys[:0]
         chosen = base.allowed_keys(allowed, self.keys)
-        if len(chosen) < FEW_SHARE * len(self):
+        if len(chosen) < GATHER_SHARE * len(self):
             return None, chosen
         rows, there = self._rows_of(chosen)
         alive = np.zeros(len(trie.keys), np.uint8)
@@ -287,8 +258,6 @@ class TrieIndex(base.Index):
 
     def _rows_of(self, keys: base.Keys) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the rows of keys in the trie, and whether each is there."""
-        if self._trie is None:
-            return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
         rows, there = base.positions(self._trie.keys, keys)
         if self._alive is not None:
             there[there] = self._alive[rows[there]] != 0
@@ -307,10 +276,10 @@ class TrieIndex(base.Index):
     def _follow(self) -> None:
         """Build the trie again if much has changed."""
         self._live = None
-        least = max(TRIE_ITEMS, self._capacity) if self._trie is None else 1
+        least = 1 if self._built else max(TRIE_ITEMS, self._capacity)
         if len(self) >= least and len(self._tail) + self._removed > CHANGED_SHARE * self._built:
             self._trie = Trie.built(self.keys, to_bytes(self.words(self.keys), self.bits))
-            self._tail = FlatIndex(self.bits, threads=self.threads)
+            self._tail = FlatIndex(self.bits)
             self._alive, self._removed, self._slots, self._live = None, 0, None, None
 
 

@@ -4,7 +4,7 @@ A node stands for codes that are next to each other. It is one row of uint64 wor
 together: W words of its ``value``, W words of its ``mask``, and two words of numbers. The mask has the bits that are equal
 in all codes of the node, and the value has these bits. The first number word holds the first child, or the first slot of a
 leaf, and from bit 32 on the number of codes of a leaf, which is 0 for other nodes. The second one holds the lowest and, from
-bit 16 on, the highest number of set bits that a code of the node has outside the mask.
+bit 16 on, the highest number of set bits that a code of the node has outside the mask, both 0 if all codes are equal.
 
 A code differs from a query at least in the bits of the mask in which the value does, and outside the mask by at least the
 difference of the numbers of set bits. This bound of a node is never lower than that of its parent, because its mask has more
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from silohash.index.kernels import Alive, Blocks, Buffer, Numbers, admit, bit_distance, narrow, passes
+from silohash.index.kernels import Blocks, Buffer, Numbers, Stored, admit, bit_distance, narrow, passes
 
 SAMPLE = 1024
 """Number of codes of a node by which its bit is chosen."""
@@ -29,39 +29,30 @@ GROUP = 64
 """Codes are compared in aligned groups of this size, which takes one step of a processor per byte of code."""
 
 Nodes = npt.NDArray[np.uint64]
+Work = tuple[Buffer, Numbers, Numbers]
 
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.uint64(0)
 _HALF = np.uint64(0xFFFFFFFF)
 _SHORT = np.uint64(0xFFFF)
 
 
 @njit(cache=True, nogil=True)
-def _common(codes: Nodes, node: Nodes) -> Any:  # noqa: ANN401  a truth value
-    """Write the value and the mask of a node, and return whether all of its codes are equal."""
+def _describe(codes: Nodes, node: Nodes) -> None:
+    """Write the value, the mask and the numbers of set bits of a node."""
     words = codes.shape[1]
-    equal = True
     for w in range(words):
         some = every = codes[0, w]
         for i in range(len(codes)):
             some |= codes[i, w]
             every &= codes[i, w]
         node[w], node[words + w] = every, ~(some ^ every)
-        equal &= some == every
-    return equal
-
-
-@njit(cache=True, nogil=True)
-def _ones_outside(codes: Nodes, node: Nodes) -> Any:  # noqa: ANN401  a number
-    """Return the lowest and, from bit 16 on, the highest number of set bits of codes outside a node's mask."""
-    words = codes.shape[1]
-    low, high = 64 * words, 0
+    low, high = np.int64(64 * words), np.int64(0)
     for i in range(len(codes)):
-        ones = 0
+        ones = np.int64(0)
         for w in range(words):
             ones += np.int64(bit_distance(codes[i, w] & ~node[words + w], _NONE))
         low, high = min(low, ones), max(high, ones)
-    return np.uint64(low) | np.uint64(high) << np.uint64(16)
+    node[2 * words + 1] = np.uint64(low) | np.uint64(high) << np.uint64(16)
 
 
 @njit(cache=True, nogil=True)
@@ -91,7 +82,7 @@ def _most_even_bit(codes: Nodes, node: Nodes, ones: Numbers) -> Any:  # noqa: AN
 def _split(codes: Nodes, order: Numbers, bit: int, spare: Nodes, spare_order: Numbers) -> Any:  # noqa: ANN401  a number
     """Move the codes without a bit before those with it, each in their former order, and return how many are without."""
     words, word, place = codes.shape[1], bit // 64, np.uint64(bit % 64)
-    left, right = 0, 0
+    left, right = np.int64(0), np.int64(0)
     for i in range(len(codes)):
         # Both places are written, because a branch on a random bit takes longer.
         has = np.int64(codes[i, word] >> place & np.uint64(1))
@@ -126,9 +117,8 @@ def build(codes: Nodes, order: Numbers, most: int) -> Any:  # noqa: ANN401  an a
         left -= 1
         node, start, end = waiting[left, 0], waiting[left, 1], waiting[left, 2]
         some = codes[start:end]
-        equal = _common(some, nodes[node])
-        nodes[node, 2 * words + 1] = _ones_outside(some, nodes[node])
-        if equal or end - start <= most:
+        _describe(some, nodes[node])
+        if nodes[node, 2 * words + 1] == _NONE or end - start <= most:
             nodes[node, 2 * words] = np.uint64(start) | np.uint64(end - start) << np.uint64(32)
             continue
         bit = _most_even_bit(some, nodes[node], ones)
@@ -155,23 +145,13 @@ def _codes_of(nodes: Nodes, node: int) -> Any:  # noqa: ANN401  two numbers
 def _bound(nodes: Nodes, node: int, asked: Nodes) -> Any:  # noqa: ANN401  a number
     """Return the bound of a node for a query ``(W,)``."""
     words = len(asked)
-    distance = ones = 0
+    distance = ones = np.int64(0)
     for w in range(words):
         mask = nodes[node, words + w]
         distance += np.int64(bit_distance(asked[w] & mask, nodes[node, w]))
         ones += np.int64(bit_distance(asked[w] & ~mask, _NONE))
     numbers = nodes[node, 2 * words + 1]
     return distance + max(0, np.int64(numbers & _SHORT) - ones, ones - np.int64(numbers >> np.uint64(16)))
-
-
-@njit(cache=True, nogil=True)
-def _is_equal(nodes: Nodes, node: int) -> Any:  # noqa: ANN401  a truth value
-    """Return whether all codes of a leaf are equal, so that its bound is their distance."""
-    words = nodes.shape[1] // 2 - 1
-    every = _ALL
-    for w in range(words, 2 * words):
-        every &= nodes[node, w]
-    return every == _ALL
 
 
 @njit(cache=True, nogil=True)
@@ -194,61 +174,54 @@ def _measure_groups(blocks: Blocks, first: int, last: int, query: Blocks, distan
 
 
 @njit(cache=True, nogil=True)
-def _count_leaf(
-    nodes: Nodes,
-    node: int,
-    bound: int,
-    blocks: Blocks,
-    query: Blocks,
-    k: int,
-    alive: Alive,
-    rows: Numbers,
-    distances: Buffer,
-    state: Numbers,
-    counts: Numbers,
-) -> Any:  # noqa: ANN401  a number
+def _count_leaf(nodes: Nodes, codes: Stored, node: int, bound: int, query: Blocks, k: int, work: Work) -> Any:  # noqa: ANN401  a number
     """Count the codes of a leaf that lie within the cut, and return their number."""
+    (blocks, passing), (distances, state, counts) = codes, work
     first, count = _codes_of(nodes, node)
-    if _is_equal(nodes, node):
-        live = count
-        if alive is not None:
-            live = 0
-            for slot in range(first, first + count):
-                live += passes(alive, rows, slot)
-        counts[bound] += live
-        if bound < state[2]:
-            state[1] += live
-            narrow(k, state, counts)
-        return live
-    measured = _measure_groups(blocks, first, first + count, query, distances)
-    return admit(first // GROUP * GROUP, first + count, k, alive, rows, measured, state, counts, None, counts)
+    if nodes[node, nodes.shape[1] - 1]:
+        measured = _measure_groups(blocks, first, first + count, query, distances)
+        return admit(first // GROUP * GROUP, first + count, k, passing, measured, state, counts, None)
+    live, (alive, rows) = count, passing
+    if alive is not None:
+        live = 0
+        for slot in range(first, first + count):
+            live += passes(alive, rows, slot)
+    counts[bound] += live
+    if bound < state[2]:
+        state[1] += live
+        narrow(k, state, counts)
+    return live
 
 
 @njit(cache=True, nogil=True)
-def _visit(
-    nodes: Nodes,
-    blocks: Blocks,
-    asked: Nodes,
-    query: Blocks,
-    k: int,
-    alive: Alive,
-    rows: Numbers,
-    budget: int,
-    distances: Buffer,
-    state: Numbers,
-    counts: Numbers,
-    leaves: Numbers,
-) -> Any:  # noqa: ANN401  a number
-    """Visit nodes until those left lie beyond the cut, and write the leaves with codes within it and their bounds.
+def search(nodes: Nodes, codes: Stored, asked: Nodes, query: Blocks, k: int, budget: int, work: Work) -> Any:  # noqa: ANN401  an array
+    """Visit nodes until those left lie beyond the cut, and return the leaves with codes within it and their bounds.
 
-    Nodes wait in one list per bound. Returns the number of leaves, or -1 if the budget did not suffice.
+    Nodes wait in one list per bound, of which those at the lowest bound come first.
+
+    Args:
+        nodes: Nodes of `build`.
+        codes: The blocks in the order of the trie, and which of their codes count.
+        asked: ``(W,)`` uint64, the query.
+        query: ``(bytes,)``, the same query.
+        k: Number of codes to find.
+        budget: Most cost of the search, in codes of a scan.
+        work: ``distances``, a work array as for `kernels.nearest`; ``state``, ``(3,)``, as in `kernels.narrow`, which may
+            hold a lower cut from the start; and ``counts``, ``(farthest + 1,)``, the number of items outside the trie at
+            each distance, to which those found are added.
+
+    Returns:
+        ``(n, 2)`` int32 leaves and bounds, and whether the budget sufficed. If it did not, ``state`` keeps the cut, and
+        ``counts`` is as before.
     """
-    heads = np.full(len(counts), -1, np.int32)
+    distances, state, counts = work
+    before, heads = counts.copy(), np.full(len(counts), -1, np.int32)
     pending = np.empty((2 * (budget // NODE_COST) + 6, 2), np.int32)
+    leaves = np.empty((budget // (NODE_COST + LEAF_COST) + 2, 2), np.int32)
     nearest = _bound(nodes, 0, asked)
     pending[0, 0], pending[0, 1], heads[nearest] = 0, -1, 0
     pushed, visited = 1, 0
-    while nearest <= state[2]:
+    while nearest <= state[2] and budget >= 0:
         entry = heads[nearest]
         if entry < 0:
             nearest += 1
@@ -257,73 +230,37 @@ def _visit(
         first, count = _codes_of(nodes, node)
         budget -= NODE_COST
         if count:
-            if _count_leaf(nodes, node, nearest, blocks, query, k, alive, rows, distances, state, counts):
+            budget -= LEAF_COST + min(count, len(distances))
+            if _count_leaf(nodes, codes, node, nearest, query, k, work):
                 leaves[visited, 0], leaves[visited, 1] = node, nearest
                 visited += 1
-            budget -= LEAF_COST + min(count, len(distances))
-        else:
-            for child in range(first, first + 2):
-                bound = _bound(nodes, child, asked)
-                if bound <= state[2]:
-                    pending[pushed, 0], pending[pushed, 1], heads[bound] = child, heads[bound], pushed
-                    pushed += 1
-        if budget < 0:
-            return -1
-    return visited
+            continue
+        for child in range(first, first + 2):
+            bound = _bound(nodes, child, asked)
+            if bound <= state[2]:
+                pending[pushed, 0], pending[pushed, 1], heads[bound] = child, heads[bound], pushed
+                pushed += 1
+    if budget < 0:
+        counts[:] = before
+        state[1] = counts[: state[2]].sum()
+    return leaves[:visited], budget >= 0
 
 
 @njit(cache=True, nogil=True)
-def search(
-    nodes: Nodes,
-    blocks: Blocks,
-    asked: Nodes,
-    query: Blocks,
-    k: int,
-    alive: Alive,
-    rows: Numbers,
-    budget: int,
-    distances: Buffer,
-    state: Numbers,
-    counts: Numbers,
-) -> Any:  # noqa: ANN401
-    """Find the k nearest codes of a query, and all further codes at the distance of the last of them.
-
-    Args:
-        nodes: Nodes of `build`.
-        blocks: The codes in the order of the trie, as `kernels` has them.
-        asked: ``(W,)`` uint64, the query.
-        query: ``(bytes,)``, the same query.
-        k: Number of codes.
-        alive: ``(n,)`` uint8 with 0 for codes to skip, indexed by ``rows``; or None to find all codes.
-        rows: ``(n,)`` position of each code outside the trie.
-        budget: Most cost of the search, in codes of a scan.
-        distances: Work array, as for `kernels.nearest`.
-        state: ``(3,)``, as in `kernels.narrow`. It may hold a lower cut from the start.
-        counts: ``(farthest + 1,)``, the number of items at each distance. They may be those of items outside the trie.
-
-    Returns:
-        Whether the budget sufficed, ``(n,)`` int32 rows, and ``(n,)`` int32 distances. If it did not, there are none, the
-        cut in ``state`` stays, and the other numbers there and in ``counts`` are those from the start.
-    """
-    before = counts.copy()
-    leaves = np.empty((budget // (NODE_COST + LEAF_COST) + 2, 2), np.int32)
-    visited = _visit(nodes, blocks, asked, query, k, alive, rows, budget, distances, state, counts, leaves)
-    cut, total = state[2], 0
-    if visited < 0:
-        counts[:] = before
-        state[1] = counts[:cut].sum()
-    else:
-        total = state[1] + counts[cut] - before[: cut + 1].sum()
-    found, measured = np.empty(total, np.int32), np.empty(total, np.int32)
-    kept = 0
-    for leaf in range(visited):
+def within_cut(
+    nodes: Nodes, codes: Stored, leaves: Numbers, query: Blocks, distances: Buffer, cut: int, total: int
+) -> Any:  # noqa: ANN401  two arrays
+    """Return the slots and distances of all ``total`` codes within a cut, which are in the leaves that `search` found."""
+    blocks, (alive, rows) = codes
+    found, measured, kept = np.empty(total, np.int64), np.empty(total, np.int32), 0
+    for leaf in range(len(leaves)):
         first, count = _codes_of(nodes, leaves[leaf, 0])
-        equal = _is_equal(nodes, leaves[leaf, 0])
+        equal = nodes[leaves[leaf, 0], nodes.shape[1] - 1] == _NONE
         if not equal:
             _measure_groups(blocks, first, first + count, query, distances)
         for i in range(count):
             distance = np.int64(leaves[leaf, 1]) if equal else np.int64(distances[first % GROUP + i])
             if distance <= cut and passes(alive, rows, first + i):
-                found[kept], measured[kept] = rows[first + i], distance
+                found[kept], measured[kept] = first + i, distance
                 kept += 1
-    return visited >= 0, found, measured
+    return found, measured

@@ -49,7 +49,7 @@ def test_the_trie_is_built_when_the_expected_items_are_there():
     index = TrieIndex(BITS, capacity=2_000)
     words = words_of(2_000)
     index.add(np.arange(1_500), words[:1_500])
-    assert index._trie is None
+    assert len(index._trie.keys) == 0
     index.add(np.arange(1_500, 2_000), words[1_500:])
     assert len(index._trie.keys) == 2_000
     assert len(index._tail) == 0
@@ -133,9 +133,16 @@ def test_a_limit_leaves_out_items_beyond_it():
         assert (distances <= limit).all()
 
 
-def test_threads_change_nothing():
-    index, oracle = pair(threads=2)
-    same(index, oracle)
+def test_before_the_trie_is_built_filters_and_limits_count():
+    index, oracle = pair(900)
+    assert len(index._trie.keys) == 0
+    for share in (0.005, 0.5):
+        passing = np.random.default_rng(1).random(900) < share
+        same(index, oracle, allowed=passing)
+        first, second = (
+            each.search_with_ties(words_of(1, 3), 7, allowed=passing, limit_bits=9) for each in (index, oracle)
+        )
+        assert sorted(first[0]) == sorted(second[0])
 
 
 def test_memory_and_mistakes():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.index.flat import filled_blocks
-from silohash.index.trie_kernels import build, search
+from silohash.index.trie_kernels import build, search, within_cut
 
 ALL = np.uint64(2**64 - 1)
 
@@ -66,11 +66,14 @@ def found(codes, asked, k, budget=10**7, alive=None, limit=None):
     bits = 64 * codes.shape[1]
     state, counts = np.array([0, 0, bits if limit is None else limit]), np.zeros(bits + 2, np.int64)
     scratch = np.empty(2048, np.uint16 if bits > 255 else np.uint8)
-    blocks = filled_blocks(ordered.view(np.uint8))
-    done, got, measured = search(
-        nodes, blocks, asked, asked.view(np.uint8), k, alive, rows, budget, scratch, state, counts
-    )
-    return done, sorted(zip(measured.tolist(), got.tolist(), strict=True)), int(state[2]), counts
+    given = filled_blocks(ordered.view(np.uint8)), (alive, rows)
+    query = asked.view(np.uint8)
+    leaves, done = search(nodes, given, asked, query, k, budget, (scratch, state, counts))
+    slots, measured = np.empty(0, np.int64), np.empty(0, np.int32)
+    if done:
+        total = int(state[1] + counts[state[2]])
+        slots, measured = within_cut(nodes, given, leaves, query, scratch, state[2], total)
+    return done, sorted(zip(measured.tolist(), rows[slots].tolist(), strict=True)), int(state[2]), counts
 
 
 @pytest.mark.parametrize("words", [1, 2, 4])
