@@ -30,8 +30,8 @@ BUDGET_SHARE, BATCH_BUDGET_SHARE = 0.1, 0.04
 """Cost of a search after which the codes are scanned, as a share of the cost of a scan for one query. The scan for several
 queries together costs less per query."""
 
-LEAF_CODES, MANY_LEAF_CODES, MANY = 256, 512, 3_000_000
-"""Most codes of a leaf, and those from many items on, unless they are equal."""
+LEAF_CODES = 256
+"""Most codes of a leaf, unless they are equal."""
 
 Found: TypeAlias = tuple[base.Keys, base.Distances]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class Trie:
     def built(cls, keys: base.Keys, packed: CodeBytes) -> Trie:
         """Return the trie of codes ``(n, bytes)``, at least one. Their keys ascend."""
         words, rows = _as_words(packed), np.arange(len(keys), dtype=np.int32)
-        nodes = trie_kernels.build(words, rows, MANY_LEAF_CODES if len(keys) >= MANY else LEAF_CODES)
+        nodes = trie_kernels.build(words, rows, LEAF_CODES)
         return cls(keys, rows, filled_blocks(words.view(np.uint8)[:, : packed.shape[1]]), nodes)
 
     def nearest(
@@ -96,13 +96,6 @@ class TrieIndex(base.Index):
     """Search codes in memory exactly. An item takes about five bytes more than in a `FlatIndex`.
 
     It takes another four from then on if codes are read by their keys, or a filter passes few items.
-
-    Example:
-        >>> from silohash.index.codes import pack
-        >>> index = TrieIndex(8)
-        >>> index.add(np.array([7, 9]), pack([[1] * 8, [-1] * 8]))
-        >>> index.search(pack([[1] * 7 + [-1]]), 1).keys
-        array([[7]])
     """
 
     exact = True
@@ -130,7 +123,7 @@ class TrieIndex(base.Index):
         self._live: base.Keys | None = None
 
     def __len__(self) -> int:
-        return self._built - self._removed + len(self._tail)
+        return len(self._trie.keys) - self._removed + len(self._tail)
 
     @property
     def keys(self) -> base.Keys:
@@ -165,7 +158,7 @@ class TrieIndex(base.Index):
         if not there.all():
             packed[~there] = to_bytes(self._tail.words(given[~there]), self.bits)
         if self._slots is None:
-            slots = np.empty(self._built, np.int32)
+            slots = np.empty(len(self._trie.keys), np.int32)
             slots[self._trie.rows] = np.arange(len(slots), dtype=np.int32)
             self._slots = slots
         packed[there] = read_slots(self._trie.blocks, self._slots[rows[there]])
@@ -186,7 +179,7 @@ class TrieIndex(base.Index):
 
     def search(self, words: Words, k: int, *, allowed: base.Allowed | None = None) -> base.Neighbors:
         """Return the k nearest items of each query. See `Index.search`."""
-        if not self._built:
+        if not len(self._trie.keys):
             return self._tail.search(words, k, allowed=allowed)
         base.check_k(k)
         parts = [words[start : start + QUERIES_AT_ONCE] for start in range(0, len(words), QUERIES_AT_ONCE)] or [words]
@@ -209,15 +202,11 @@ class TrieIndex(base.Index):
         [found] = self._nearest(words, k, self.bits if limit_bits is None else limit_bits, allowed)
         return found
 
-    @property
-    def _built(self) -> int:
-        return len(self._trie.keys)
-
     def _nearest(self, words: Words, k: int, limit_bits: int, allowed: base.Allowed | None) -> list[Found]:
         """Return the k nearest items of each query within a limit, with all ties, in any order."""
         queries, limit = np.ascontiguousarray(to_bytes(words, self.bits)), min(limit_bits, self.bits)
         tail, trie, alive, others = self._tail, self._trie, self._alive, allowed
-        few = not self._built
+        few = not len(self._trie.keys)
         if allowed is not None and not few:
             alive, others = self._passing(trie, allowed)
             if alive is None:
@@ -267,7 +256,7 @@ class TrieIndex(base.Index):
         """Mark keys of the trie as removed, and return how many of them were there."""
         rows, there = self._rows_of(keys)
         if there.any():
-            alive = np.ones(self._built, np.uint8) if self._alive is None else self._alive.copy()
+            alive = np.ones(len(self._trie.keys), np.uint8) if self._alive is None else self._alive.copy()
             alive[rows[there]] = 0
             self._alive = alive
             self._removed += int(np.count_nonzero(there))
@@ -276,8 +265,8 @@ class TrieIndex(base.Index):
     def _follow(self) -> None:
         """Build the trie again if much has changed."""
         self._live = None
-        least = 1 if self._built else max(TRIE_ITEMS, self._capacity)
-        if len(self) >= least and len(self._tail) + self._removed > CHANGED_SHARE * self._built:
+        least = 1 if len(self._trie.keys) else max(TRIE_ITEMS, self._capacity)
+        if len(self) >= least and len(self._tail) + self._removed > CHANGED_SHARE * len(self._trie.keys):
             self._trie = Trie.built(self.keys, to_bytes(self.words(self.keys), self.bits))
             self._tail = FlatIndex(self.bits)
             self._alive, self._removed, self._slots, self._live = None, 0, None, None

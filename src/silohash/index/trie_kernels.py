@@ -100,15 +100,12 @@ def _split(codes: Nodes, order: Numbers, bit: int, spare: Nodes, spare_order: Nu
 
 @njit(cache=True, nogil=True)
 def build(codes: Nodes, order: Numbers, most: int) -> Any:  # noqa: ANN401  an array
-    """Sort codes into a trie, and return its nodes, ``(nodes, 2 W + 2)``. The first is the root.
+    """Sort codes, ``(n, W)``, into a trie, and return its nodes, ``(nodes, 2 W + 2)``. The first is the root.
 
-    Args:
-        codes: ``(n, W)`` uint64, at least one. They are put into the order of the trie.
-        order: ``(n,)`` numbers, which are put into the same order. Equal codes keep the order that they had.
-        most: Most codes of a leaf, unless they are equal.
+    The codes and ``order``, ``(n,)``, are put into the order of the trie. Leaves have at most ``most`` codes, or equal ones.
     """
     count, words = codes.shape
-    nodes = np.zeros((1024, 2 * words + 2), np.uint64)
+    nodes = np.empty((2 * count, 2 * words + 2), np.uint64)  # of which most will not be used, and take no memory
     spare, spare_order, ones = np.empty_like(codes), np.empty_like(order), np.empty(64, np.int64)
     waiting = np.empty((64 * words + 2, 3), np.int64)
     waiting[0, 0], waiting[0, 1], waiting[0, 2] = 0, 0, count
@@ -123,10 +120,6 @@ def build(codes: Nodes, order: Numbers, most: int) -> Any:  # noqa: ANN401  an a
             continue
         bit = _most_even_bit(some, nodes[node], ones)
         middle = start + _split(some, order[start:end], bit, spare, spare_order)
-        if used + 2 > len(nodes):
-            grown = np.zeros((2 * len(nodes), 2 * words + 2), np.uint64)
-            grown[:used] = nodes[:used]
-            nodes = grown
         nodes[node, 2 * words] = used
         waiting[left, 0], waiting[left, 1], waiting[left, 2] = used + 1, middle, end
         waiting[left + 1, 0], waiting[left + 1, 1], waiting[left + 1, 2] = used, start, middle
@@ -197,22 +190,12 @@ def _count_leaf(nodes: Nodes, codes: Stored, node: int, bound: int, query: Block
 def search(nodes: Nodes, codes: Stored, asked: Nodes, query: Blocks, k: int, budget: int, work: Work) -> Any:  # noqa: ANN401  an array
     """Visit nodes until those left lie beyond the cut, and return the leaves with codes within it and their bounds.
 
-    Nodes wait in one list per bound, of which those at the lowest bound come first.
-
-    Args:
-        nodes: Nodes of `build`.
-        codes: The blocks in the order of the trie, and which of their codes count.
-        asked: ``(W,)`` uint64, the query.
-        query: ``(bytes,)``, the same query.
-        k: Number of codes to find.
-        budget: Most cost of the search, in codes of a scan.
-        work: ``distances``, a work array as for `kernels.nearest`; ``state``, ``(3,)``, as in `kernels.narrow`, which may
-            hold a lower cut from the start; and ``counts``, ``(farthest + 1,)``, the number of items outside the trie at
-            each distance, to which those found are added.
+    Nodes wait in one list per bound, and those at the lowest bound come first. ``asked`` is the query as words, ``budget``
+    the most cost in codes of a scan, and ``work`` a work array as for `kernels.nearest`, and the state and the counts of
+    `kernels.narrow_all` for the query.
 
     Returns:
-        ``(n, 2)`` int32 leaves and bounds, and whether the budget sufficed. If it did not, ``state`` keeps the cut, and
-        ``counts`` is as before.
+        ``(n, 2)`` int32 leaves and bounds, and whether the budget sufficed. If not, the state keeps the cut alone.
     """
     distances, state, counts = work
     before, heads = counts.copy(), np.full(len(counts), -1, np.int32)
