@@ -138,7 +138,7 @@ class TrieIndex(base.Index):
     def memory_bytes(self) -> int:
         """Memory used by codes, keys, the trie and tombstones, in bytes."""
         arrays = (*vars(self._trie).values(), self._alive, self._slots)
-        return self._tail.memory_bytes + sum(array.nbytes for array in arrays if array is not None)
+        return self._tail.memory_bytes + sum(int(array.nbytes) for array in arrays if array is not None)
 
     def copy(self) -> TrieIndex:
         """Return a copy, which can be changed while this index is searched."""

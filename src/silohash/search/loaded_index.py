@@ -147,10 +147,7 @@ class LoadedIndex:
             former = None
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
-        if changed is None:
-            self.index = load_index(store, backend, small_items=small_items, trie=prepared)
-        else:
-            self.index = changed
+        self.index = load_index(store, backend, small_items=small_items, trie=prepared) if changed is None else changed
         # Numbers of items removed so far, before and after loading, because one can be removed meanwhile.
         removed = [next_key - count for next_key, _, count in (self._version, store.version())]
         self._edition = f"{self._stamp[0]}.{removed[0]}.{removed[1]}"

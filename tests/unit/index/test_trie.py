@@ -36,7 +36,7 @@ def pair(count=3_000, **options):
     return both
 
 
-def same(index, oracle, k=10, **options):
+def check_same(index, oracle, k=10, **options):
     """Check that two indexes give the same answers to some queries."""
     queries = words_of(5, 3)
     first, second = (each.search(queries, k, **options) for each in (index, oracle))
@@ -66,13 +66,13 @@ def test_changes_are_followed_and_built_in_when_they_are_many():
     assert len(index) == len(oracle)
     assert (index.keys == oracle.keys).all()
     assert (index.words(index.keys) == oracle.words(index.keys)).all()
-    same(index, oracle)
+    check_same(index, oracle)
     built = index._trie
     for each in (index, oracle):
         each.remove(np.arange(100, 200, 2))
     assert index._trie is not built
     assert (len(index._tail), index._removed, len(index._trie.keys)) == (0, 0, len(oracle))
-    same(index, oracle, 300)
+    check_same(index, oracle, 300)
     with pytest.raises(UnknownItem, match="Key 40 "):
         index.words(np.array([44, 40]))
 
@@ -96,7 +96,7 @@ def test_filters_by_mask_and_by_keys(share, changed):
             each.remove(np.array([2, 4, 1]))
     passing = np.random.default_rng(1).random(len(index)) < share
     for allowed in (passing, index.keys[passing][::-1], np.append(index.keys[passing], 12_345)):
-        same(index, oracle, allowed=allowed)
+        check_same(index, oracle, allowed=allowed)
 
 
 def test_a_copy_changes_alone():
@@ -105,11 +105,11 @@ def test_a_copy_changes_alone():
     second.add(np.array([1, 4]), words_of(2, 8))
     second.remove(np.array([0]))
     assert (len(first), len(second)) == (3_000, 3_000)
-    same(first, oracle)
+    check_same(first, oracle)
     for key, words in zip((1, 4), words_of(2, 8), strict=True):
         oracle.add(np.array([key]), words[None])
     oracle.remove(np.array([0]))
-    same(second, oracle)
+    check_same(second, oracle)
 
 
 @pytest.mark.parametrize("budget", [0.0, 1e3])
@@ -118,7 +118,7 @@ def test_answers_do_not_depend_on_the_budget(budget, monkeypatch):
     monkeypatch.setattr(trie, "BATCH_BUDGET_SHARE", budget)
     index, oracle = pair()
     for k in (1, 30, 5_000):
-        same(index, oracle, k)
+        check_same(index, oracle, k)
     [found], [expected] = (each.search_radius(words_of(1, 3), 9) for each in (index, oracle))
     assert (found.keys == expected.keys).all()
 
@@ -138,7 +138,7 @@ def test_before_the_trie_is_built_filters_and_limits_count():
     assert len(index._trie.keys) == 0
     for share in (0.005, 0.5):
         passing = np.random.default_rng(1).random(900) < share
-        same(index, oracle, allowed=passing)
+        check_same(index, oracle, allowed=passing)
         first, second = (
             each.search_with_ties(words_of(1, 3), 7, allowed=passing, limit_bits=9) for each in (index, oracle)
         )
