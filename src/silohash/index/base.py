@@ -204,8 +204,9 @@ class Index(Protocol):
         if found.ties_at_cut[0]:
             [found] = self.search_radius(words, int(found.distances[0, -1]), allowed=allowed)
         exists = found.keys[0] >= 0
-        limit = self.bits if limit_bits is None else limit_bits
-        return inside(found.keys[0][exists], found.distances[0][exists], limit)
+        if limit_bits is not None:
+            exists &= found.distances[0] <= limit_bits
+        return found.keys[0][exists], found.distances[0][exists]
 
 
 def check_keys(keys: Keys, count: int) -> Keys:

@@ -143,8 +143,9 @@ def _bound(nodes: Nodes, node: int, asked: Nodes) -> Any:  # noqa: ANN401  a num
         mask = nodes[node, words + w]
         distance += np.int64(bit_distance(asked[w] & mask, nodes[node, w]))
         ones += np.int64(bit_distance(asked[w] & ~mask, _NONE))
-    numbers = nodes[node, 2 * words + 1]
-    return distance + max(0, np.int64(numbers & _SHORT) - ones, ones - np.int64(numbers >> np.uint64(16)))
+    numbers: Any = nodes[node, 2 * words + 1]
+    low, high = np.int64(numbers & _SHORT), np.int64(numbers >> np.uint64(16))
+    return distance + max(np.int64(0), low - ones, ones - high)
 
 
 @njit(cache=True, nogil=True)

@@ -18,8 +18,11 @@ from silohash.index.base import (
     check_keys,
     check_radius,
     chosen_keys,
+    cut,
     distinct,
+    first,
     merged_answers,
+    ordered,
     positions,
 )
 from silohash.index.small import SmallIndex
@@ -133,6 +136,18 @@ def test_an_index_without_ties_is_searched_twice():
         assert sorted(zip(*map(list, one), strict=True)) == sorted(zip(*map(list, two), strict=True))
     keys, distances = Untied(index).search_with_ties(np.zeros((1, 1), np.uint16), 2)
     assert (sorted(keys.tolist()), sorted(distances.tolist())) == ([0, 1, 2], [0, 1, 1])
+    for each in (index, Untied(index)):
+        keys, distances = each.search_with_ties(np.zeros((1, 1), np.uint16), 2, limit_bits=0)
+        assert (keys.tolist(), distances.tolist()) == ([0], [0])
+
+
+def test_the_first_items_are_found_without_sorting_all_ties() -> None:
+    generator = np.random.default_rng(0)
+    keys, distances = generator.permutation(500), generator.integers(0, 4, 500)
+    for k in (1, 100, 499, 500, 600):
+        found, expected = first(keys, distances, k), cut(*ordered(keys, distances), k)
+        assert [part.tolist() for part in found[:2]] == [part.tolist() for part in expected[:2]]
+        assert found[2] == expected[2]
 
 
 def test_answers_of_several_queries_are_filled_up() -> None:

@@ -217,3 +217,13 @@ def test_the_number_of_items_for_the_small_index(path):
     with Store(filled(path)) as store:
         assert type(store.load(small_items=50)).__name__ == "SmallIndex"
         assert type(store.load(small_items=49)).__name__ == "FlatIndex"
+
+
+def test_many_items_are_in_a_trie_if_many_queries_follow(path, monkeypatch):
+    monkeypatch.setattr(module, "TRIE_ITEMS", 50)
+    with Store(filled(path)) as store:
+        assert type(store.load(small_items=0, trie=True)).__name__ == "TrieIndex"
+        assert type(store.load(small_items=0)).__name__ == "FlatIndex"
+        assert type(store.load("faiss", trie=True)).__name__ == "FaissIndex"
+        monkeypatch.setattr(module, "TRIE_ITEMS", 51)
+        assert type(store.load(small_items=0, trie=True)).__name__ == "FlatIndex"

@@ -110,6 +110,28 @@ def test_a_side_that_ends_before_the_cut_of_the_other(tmp_path):
     assert left_out == {3: 1}
 
 
+@pytest.mark.parametrize(
+    ("source", "limits"), [("text", {"text": 8, "image": 1}), ("picture", {"image": 8, "text": 3})]
+)
+def test_the_modality_of_the_query_is_searched_first_and_limits_the_other(tmp_path, source, limits):
+    indexes = {
+        "image": side_at(tmp_path, "image", {"a": 3, "b": 3, "c": 6}),
+        "text": side_at(tmp_path, "text", {"a": 1, "b": 1, "c": 1}),
+    }
+    asked = {}
+    for name, loaded in indexes.items():
+
+        def nearest(*given, name=name, plain=loaded.nearest):
+            """Note the limit of a search."""
+            asked[name] = given[-1]
+            return plain(*given)
+
+        loaded.nearest = nearest
+    items, left_out = nearest_items(indexes, query(k=2, source=source), 2, None)
+    assert asked == limits
+    assert (items.distances_bits, left_out) == ([1, 1], {1: 1})
+
+
 def test_no_items(tmp_path):
     assert found({"text": side_at(tmp_path, "text", {})}, 3) == ([], {})
 
