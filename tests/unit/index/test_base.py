@@ -86,12 +86,12 @@ def test_positions_of_keys_that_exist_and_that_do_not():
     places, there = positions(np.array([2, 4, 6]), np.array([2, 3, 6, 7, 1]))
     assert places.tolist() == [0, 1, 2, 3, 0]
     assert there.tolist() == [True, False, True, False, False]
-    for ordered in (np.arange(3, 8), np.array([3, 5, 6, 7]), np.array([5]), np.array([-2, -1, 0])):
+    for known in (np.arange(3, 8), np.array([3, 5, 6, 7]), np.array([5]), np.array([-2, -1, 0])):
         keys = np.arange(-4, 10)
-        places, there = positions(ordered, keys)
-        assert places.tolist() == [sum(other < key for other in ordered.tolist()) for key in keys.tolist()]
-        assert there.tolist() == [key in ordered.tolist() for key in keys.tolist()]
-        assert [len(part) for part in positions(ordered, keys[:0])] == [0, 0]
+        places, there = positions(known, keys)
+        assert places.tolist() == [sum(other < key for other in known.tolist()) for key in keys.tolist()]
+        assert there.tolist() == [key in known.tolist() for key in keys.tolist()]
+        assert [len(part) for part in positions(known, keys[:0])] == [0, 0]
     places, there = positions(np.empty(0, np.int64), np.array([2]))
     assert (places.tolist(), there.tolist()) == ([0], [False])
 
