@@ -25,6 +25,9 @@ from silohash.index import IN_MEMORY, SERVERS
 
 CONFIG = "index.toml"
 
+COMPILED = ("flat", "trie")
+"""Backends with loops that numba compiles."""
+
 
 class IndexConfig(BaseModel):
     """``[index]``: where the codes of a silo are searched."""
@@ -112,20 +115,20 @@ class IndexConfig(BaseModel):
         Raises:
             UserError: If one is missing.
         """
-        if self.backend == "flat":
+        if self.backend in COMPILED:
             installed_backend(self.backend)
         else:
             (IN_MEMORY if self.in_memory else SERVERS).resolve(self.backend)
 
 
 def installed_backend(name: str) -> str:
-    """Return the backend in memory to use: the given one, or "faiss" in place of "flat" if numba is not installed.
+    """Return the backend in memory to use: the given one, or "faiss" in place of `COMPILED` if there is no numba.
 
     Raises:
         UserError: If the backend is unknown or not installed.
     """
     IN_MEMORY.target(name)
-    found = "faiss" if name == "flat" and not installed("numba") else name
+    found = "faiss" if name in COMPILED and not installed("numba") else name
     if found == "faiss" and not installed("faiss"):
         raise DependencyMissing(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
     return found

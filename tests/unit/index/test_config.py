@@ -10,7 +10,7 @@ import pytest
 from silohash.base.errors import DependencyMissing, InvalidFile, SettingNeeded
 from silohash.base.optional import EXTRAS
 from silohash.index import IN_MEMORY, SERVERS
-from silohash.index.config import CONFIG, IndexConfig, read_index_config, write_index_config
+from silohash.index.config import COMPILED, CONFIG, IndexConfig, read_index_config, write_index_config
 
 
 def test_without_a_file_codes_are_searched_in_memory(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_url_comes_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: py
         IndexConfig(backend="pgvector", url_file=path).url()
 
 
-@pytest.mark.parametrize("name", [name for name in (*IN_MEMORY.table, *SERVERS.table) if name != "flat"])
+@pytest.mark.parametrize("name", [name for name in (*IN_MEMORY.table, *SERVERS.table) if name not in COMPILED])
 def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (module for module, extra in EXTRAS.items() if extra == name):
         monkeypatch.setitem(sys.modules, module, None)
