@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest import mock
 
 import faiss
 import numpy as np
@@ -32,10 +33,9 @@ from silohash.api.runs import open_run, train
 from silohash.base.seeds import numpy_generator
 from silohash.base.types import MODALITIES, Modality
 from silohash.features.vectors import vectors
-from silohash.index import trie as index_trie
 from silohash.index.codes import Words, pack, to_bytes
 from silohash.index.flat import FlatIndex
-from silohash.index.trie import TrieIndex
+from silohash.index.trie import Trie, TrieIndex
 
 MILLION = 1_000_000
 SIZES = (300_000, MILLION, 10 * MILLION)
@@ -245,7 +245,8 @@ def main() -> None:
         generator = numpy_generator(0, "smoke")
         made = [generator.standard_normal((400, chosen.bits), np.float32) for _ in range(4)]
         queries, items = dict(zip(MODALITIES, made[:2], strict=True)), dict(zip(MODALITIES, made[2:], strict=True))
-        chosen.sizes, index_trie.TRIE_ITEMS = [5_000], 1_000
+        chosen.sizes = [5_000]
+        mock.patch("silohash.index.trie.TRIE_ITEMS", 1_000).start()
     else:
         with tempfile.TemporaryDirectory() as folder:
             run = chosen.run or Path(folder) / "run"
@@ -253,7 +254,7 @@ def main() -> None:
                 train(config(chosen.model, chosen.bits), run, report=False, index=False)
             queries, items = outputs_of(run)
     asked = {modality: pack(values) for modality, values in queries.items()}
-    index_trie.Trie.built(np.zeros(1, np.int64), to_bytes(asked["text"][:1], chosen.bits))  # loads the loops
+    Trie.built(np.zeros(1, np.int64), to_bytes(asked["text"][:1], chosen.bits))  # loads the loops
     noise = fitting_noise(items, queries)
     for size in chosen.sizes:
         compare(chosen.model, expanded(items, size, noise), asked, chosen.bits)
