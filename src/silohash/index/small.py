@@ -19,7 +19,7 @@ SMALL_ITEMS = 100_000
 SMALL_ITEMS_IF_PREPARED = 10_000
 """The same number for a process that answers many queries and has loaded the kernels before the first."""
 
-TRIE_ITEMS = 500_000
+TRIE_ITEMS = 1_000_000
 """Indexes of at least this many items are searched with a trie by a process that answers many queries."""
 
 

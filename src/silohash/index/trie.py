@@ -1,4 +1,4 @@
-"""An exact index that searches a trie of codes, which is the fastest method for more than about half a million.
+"""An exact index that searches a trie of codes, which is the fastest method for some millions.
 
 Codes that a model has learned are unevenly spread, and many are equal. A trie over their bits (`trie_kernels`) finds the
 nearest ones after a look at a small share of them. Evenly spread codes would cost it more than a scan, so it gives up after
