@@ -12,14 +12,12 @@ import typer
 from silohash.base.errors import MissingFile, SettingNeeded
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status
-from silohash.cli.help import AsJson, argument, flag, option
+from silohash.cli.help import ABOUT, AsJson, argument, flag, option
 
 if TYPE_CHECKING:
     from silohash.service.accounts import Accounts, Scope, Token
 
-Config = Annotated[
-    Path, argument("CONFIG", "Config of the hub. The accounts are in accounts.sqlite in the same folder.")
-]
+Config = Annotated[Path, argument("CONFIG", ABOUT["account add CONFIG"])]
 Name = Annotated[str, argument("NAME", "Name of the account.")]
 FromInput = Annotated[bool, flag("Read the password from standard input instead of asking for it.", "--password-stdin")]
 
@@ -73,10 +71,7 @@ def remove(config: Config, name: Name) -> None:
 def token(
     config: Config,
     name: Name,
-    scope: Annotated[
-        list[str] | None,
-        option("search|items|metrics|admin", "What the program may do. Can be repeated. Default: search."),
-    ] = None,
+    scope: Annotated[list[str] | None, option("search|items|metrics|admin", ABOUT["account token --scope"])] = None,
     label: Annotated[str, option("TEXT", "What the token is for.")] = "",
     days: Annotated[float, option("N", "Number of days after which the token expires.")] = 365.0,
 ) -> None:

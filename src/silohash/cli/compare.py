@@ -13,7 +13,7 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
-from silohash.cli.help import AsJson, argument, flag, option
+from silohash.cli.help import ABOUT, AsJson, argument, flag, option
 from silohash.cli.study import Only, Set, print_failures, run_and_write
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 def compare(
     run: Annotated[list[Path], argument("RUN", "Folders of two or more evaluated runs on the same data.")],
-    measure: Annotated[
-        list[str] | None,
-        option("MEASURE", "Measure to compare, such as mAP@all. Can be repeated. Default: all that the runs share."),
-    ] = None,
+    measure: Annotated[list[str] | None, option("MEASURE", ABOUT["compare --measure"])] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs query by query, with a paired bootstrap.
@@ -52,39 +49,18 @@ def compare(
     )
 
 
-Data = Annotated[
-    Literal["paper", "open"],
-    option("paper|open", "Data sets of the paper, whose files you provide, or sets that anyone may use."),
-]
+Data = Annotated[Literal["paper", "open"], option("paper|open", ABOUT["reproduce --data"])]
 All = Annotated[bool, flag("Run all tables and figures, one after the other.", "--all")]
-List = Annotated[
-    bool, flag("List tables and figures, with what is missing here and what differs from the paper.", "--list")
-]
+List = Annotated[bool, flag(ABOUT["reproduce --list"], "--list")]
 
 
 def reproduce(
-    table: Annotated[
-        str | None, argument("PAPER/TABLE", "Such as fedcafe/table2. Without it, all of them are listed.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "FOLDER",
-            "Folder of the study; with --all, the folder of their folders. Default: studies/PAPER-TABLE, to which "
-            "-open and -smoke are added.",
-        ),
-    ] = None,
+    table: Annotated[str | None, argument("PAPER/TABLE", ABOUT["reproduce PAPER/TABLE"])] = None,
+    out: Annotated[Path | None, option("FOLDER", ABOUT["reproduce --out"])] = None,
     data: Data = "paper",
     set_: Set = None,
     only: Only = None,
-    smoke: Annotated[
-        bool,
-        flag(
-            "Cut every run short (two rounds of one epoch, one seed, the first code length, a few items, narrow "
-            "towers), to check that everything works. The figures mean nothing.",
-            "--smoke",
-        ),
-    ] = False,
+    smoke: Annotated[bool, flag(ABOUT["reproduce --smoke"], "--smoke")] = False,
     all_: All = False,
     list_: List = False,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from silohash.base.errors import SettingNeeded
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import AsJson, argument, flag, option
+from silohash.cli.help import ABOUT, AsJson, argument, flag, option
 
 if TYPE_CHECKING:
     from silohash.run.model.export import ExportedTower
@@ -54,16 +54,10 @@ def _sentence(tower: ExportedTower) -> str:
 def encode(
     run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
     out: Annotated[Path, option("FILE", "File to write: .npz, or .csv for hexadecimal codes.")],
-    archive: Annotated[
-        str | None, argument("ARCHIVE", "Name or folder of an archive. Default: the archive of the run.")
-    ] = None,
-    modality: Annotated[
-        str | None, option("image|text", "Which codes to write. Required if the archive has both.")
-    ] = None,
+    archive: Annotated[str | None, argument("ARCHIVE", ABOUT["encode ARCHIVE"])] = None,
+    modality: Annotated[str | None, option("image|text", ABOUT["encode --modality"])] = None,
     model: Model = None,
-    follow_links: Annotated[
-        bool, flag("Follow links that lead out of the folder of the archive.", "--follow-links")
-    ] = False,
+    follow_links: Annotated[bool, flag(ABOUT["encode --follow-links"], "--follow-links")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the codes of the items of an archive to a file.

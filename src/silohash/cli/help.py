@@ -1,6 +1,9 @@
 """The help pages: the commands in groups, and every argument under the name that its usage line gives it."""
 
 import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +18,9 @@ COMPARE = "Compare"
 DATA = "Data and methods"
 GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 """The groups of commands, in the order of the help page."""
+
+ABOUT: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+"""The longer texts of options and arguments, by their commands and names."""
 
 SETTING = "SECTION.KEY=VALUE"
 """What the option ``--set`` takes."""

@@ -20,7 +20,7 @@ from silohash.base.errors import NoEffect, UnknownName, UserError
 from silohash.base.optional import USES, require
 from silohash.base.registry import Registry, suggestion
 from silohash.cli.console import print_json, print_result
-from silohash.cli.help import AsJson, argument, option
+from silohash.cli.help import ABOUT, AsJson, argument, option
 
 if TYPE_CHECKING:
     from silohash.base.certificates import Finding
@@ -183,13 +183,8 @@ def _print_indented(text: str, first: str = "  ") -> None:
 
 
 def doctor(
-    kit: Annotated[
-        Path | None, option("KIT", "Check a training kit instead: certificates, the way to the server, the data.")
-    ] = None,
-    member: Annotated[
-        Path | None,
-        option("CONFIG", "Check a silo or a hub instead: certificates, the way to the server, versions of silos."),
-    ] = None,
+    kit: Annotated[Path | None, option("KIT", ABOUT["doctor --kit"])] = None,
+    member: Annotated[Path | None, option("CONFIG", ABOUT["doctor --member"])] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check what is installed, and what each missing part is for."""

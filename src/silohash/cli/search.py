@@ -23,7 +23,7 @@ from silohash.base.files import read_text
 from silohash.base.registry import suggestion
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import AsJson, argument, flag, option
+from silohash.cli.help import ABOUT, AsJson, argument, flag, option
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.composed import ABOUT_REGION, ABOUT_WEIGHT, TEXT_WEIGHT
 from silohash.search.hits import described
@@ -44,31 +44,14 @@ Null = Annotated[bool, flag("Print only the paths, each followed by a NUL charac
 UNANSWERED = 2
 """Exit code of a search that no silo answered."""
 
-Vector = Annotated[
-    Path | None, option("FILE", "Feature vector to search for (.npy), if the run was trained on given features.")
-]
-Find = Annotated[
-    str, option("item|image|text", "What to find: items by the nearer of picture and text, or only one of the two.")
-]
+Vector = Annotated[Path | None, option("FILE", ABOUT["search --vector"])]
+Find = Annotated[str, option("item|image|text", ABOUT["search --find"])]
 Labels = Annotated[list[str] | None, option("LABEL", f"{described('label')} Repeated: with all.")]
 Where = Annotated[list[str] | None, option("CONDITION", f"{described('where')} Repeated: all of them.")]
 Silos = Annotated[list[str] | None, option("SILO", "Search only this silo. Can be repeated.")]
 Facets = Annotated[list[str] | None, option("COLUMN", f"{described('facets')} Can be repeated.")]
-Backend = Annotated[
-    str | None,
-    option(
-        "|".join(IN_MEMORY.table),
-        "Search in memory with this backend, even if the indexes were moved. Both give the same hits.",
-    ),
-]
-Candidates = Annotated[
-    int,
-    option(
-        "N",
-        "Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
-        min=1,
-    ),
-]
+Backend = Annotated[str | None, option("|".join(IN_MEMORY.table), ABOUT["search --engine"])]
+Candidates = Annotated[int, option("N", ABOUT["search --candidates"], min=1)]
 
 Graphics: TypeAlias = Literal["kitty", "iterm2"]
 
@@ -90,27 +73,12 @@ _ITERM_PROGRAMS = ("iterm.app", "wezterm", "mintty")
 
 def index(
     run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
-    archive: Annotated[
-        Path | None, argument("ARCHIVE", "Folder of further items, which become searchable as one more silo.")
-    ] = None,
-    name: Annotated[
-        str | None, option("NAME", "Name of the silo of the further items. Default: the name of their folder.")
-    ] = None,
-    model: Annotated[
-        str | None, option("SILO", "Silo whose model encodes the further items, if silos use different models.")
-    ] = None,
+    archive: Annotated[Path | None, argument("ARCHIVE", ABOUT["index ARCHIVE"])] = None,
+    name: Annotated[str | None, option("NAME", ABOUT["index --name"])] = None,
+    model: Annotated[str | None, option("SILO", ABOUT["index --model"])] = None,
     all_: Annotated[bool, flag("Also index the items that are held out as queries.", "--all")] = False,
-    follow_links: Annotated[
-        bool, flag("Follow links that lead out of the folder of further items.", "--follow-links")
-    ] = False,
-    remove: Annotated[
-        list[str] | None,
-        option(
-            "IDS",
-            "Remove items instead: ids separated by commas, or @FILE with one id per line, which may contain commas. "
-            "Can be repeated.",
-        ),
-    ] = None,
+    follow_links: Annotated[bool, flag(ABOUT["index --follow-links"], "--follow-links")] = False,
+    remove: Annotated[list[str] | None, option("IDS", ABOUT["index --remove"])] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build the index of every silo, or remove items from the indexes.
@@ -138,24 +106,10 @@ def index(
 
 def index_move(
     run: Annotated[Path, argument("RUN", "Folder of an indexed run.")],
-    to: Annotated[
-        str,
-        option(
-            "|".join([*IN_MEMORY.table, *SERVERS.table]),
-            "New backend: in memory, or on a server such as PostgreSQL with pgvector.",
-        ),
-    ],
-    url_env: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Environment variable with the URL of the server. Default for pgvector: SILOHASH_PGVECTOR_URL, and so on.",
-        ),
-    ] = None,
+    to: Annotated[str, option("|".join([*IN_MEMORY.table, *SERVERS.table]), ABOUT["index move --to"])],
+    url_env: Annotated[str | None, option("NAME", ABOUT["index move --url-env"])] = None,
     url_file: Annotated[Path | None, option("FILE", "File with the URL of the server, instead of a variable.")] = None,
-    approximate: Annotated[
-        bool, flag("Let the server build an approximate index, which can miss items.", "--approximate")
-    ] = False,
+    approximate: Annotated[bool, flag(ABOUT["index move --approximate"], "--approximate")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Move the indexes of all silos to another backend, for silos that outgrow one machine.

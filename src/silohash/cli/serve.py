@@ -17,7 +17,7 @@ from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_result, print_status, spinner
-from silohash.cli.help import argument, flag, option
+from silohash.cli.help import ABOUT, argument, flag, option
 
 if TYPE_CHECKING:
     import socket
@@ -32,9 +32,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LeaderKit = Annotated[Path, argument("KIT", "Folder of the kit that starts runs.")]
 SiloName = Annotated[str, argument("SILO", "Name of the silo.")]
 Port = Annotated[int, option("N", "Port to listen on; 0 for any that is free.", min=0, max=65535)]
-NewKey = Annotated[
-    bool, flag("Make the secret key that [bus] names and a request for its certificate, and exit.", "--new-key")
-]
+NewKey = Annotated[bool, flag(ABOUT["silo --new-key"], "--new-key")]
 
 
 def serve(
@@ -146,21 +144,13 @@ def _items_server(settings: ItemsSettings) -> Server | None:
 
 def hub(
     config: Annotated[Path, argument("CONFIG", "TOML file of the hub.")],
-    host: Annotated[
-        str, option("ADDRESS", "Address to listen on. Without accounts: 127.0.0.1, localhost or ::1.")
-    ] = LOOPBACK[0],
+    host: Annotated[str, option("ADDRESS", ABOUT["hub --host"])] = LOOPBACK[0],
     port: Port = PORT,
     new_key: NewKey = False,
-    write_nats_config: Annotated[
-        Path | None, option("FILE", "Write the config of the NATS server that connects the members, and exit.")
-    ] = None,
-    exclude: Annotated[
-        str | None, option("SILO", "Stop asking a silo, and exit. A running hub follows at its next query.")
-    ] = None,
+    write_nats_config: Annotated[Path | None, option("FILE", ABOUT["hub --write-nats-config"])] = None,
+    exclude: Annotated[str | None, option("SILO", ABOUT["hub --exclude"])] = None,
     take_back: Annotated[str | None, option("SILO", "Ask an excluded silo again, and exit.")] = None,
-    verbose: Annotated[
-        bool, flag("Also log requests for health, metrics, and the files of the page.", "--verbose")
-    ] = False,
+    verbose: Annotated[bool, flag(ABOUT["hub --verbose"], "--verbose")] = False,
 ) -> None:
     """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
 
@@ -221,19 +211,10 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
 def init(
     run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
     folder: Annotated[Path, argument("FOLDER", "New folder for the files of the federation.")],
-    silo_names: Annotated[
-        list[str] | None,
-        option("NAME", "Name of a silo. Can be repeated. Default: all silos that the run has indexed.", "--silo"),
-    ] = None,
+    silo_names: Annotated[list[str] | None, option("NAME", ABOUT["federation init --silo"], "--silo")] = None,
     name: Annotated[str | None, option("NAME", "Name of the federation. Default: the name of FOLDER.")] = None,
     server: Annotated[str, option("ADDRESS", "Address of the NATS server for all members.")] = "tls://127.0.0.1:4222",
-    kits: Annotated[
-        Path | None,
-        option(
-            "FOLDER",
-            "Folder of the training kits, whose authority and certificates are used. Default: a new authority.",
-        ),
-    ] = None,
+    kits: Annotated[Path | None, option("FOLDER", ABOUT["federation init --kits"])] = None,
 ) -> None:
     """Write all files of a federation: a folder per silo, one for the hub and one for the NATS server.
 
@@ -339,9 +320,7 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
 def leave(
     config: Annotated[Path, argument("CONFIG", "TOML file of the hub.")],
     silo: SiloName,
-    kit: Annotated[
-        Path | None, option("KIT", "Kit that starts runs, to lock the silo out of training as well.")
-    ] = None,
+    kit: Annotated[Path | None, option("KIT", ABOUT["federation leave --kit"])] = None,
 ) -> None:
     """Take a silo out of a federation for good: out of the hub's file, the NATS server's config, and training.
 

@@ -13,7 +13,7 @@ import typer
 from silohash.base.errors import RepeatedValue, UserError, WrongForm, WrongOverride
 from silohash.base.optional import require
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
-from silohash.cli.help import SETTING, AsJson, argument, flag, option
+from silohash.cli.help import ABOUT, SETTING, AsJson, argument, flag, option
 from silohash.cli.train import SMOKE, seed_numbers
 
 if TYPE_CHECKING:
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
     from silohash.study.execution import StudyOutcome
     from silohash.study.jobs import Outcome
 
-Set = Annotated[
-    list[str] | None, option(SETTING, "Setting of every run, such as local.bits=64. Can be repeated.", "--set")
-]
-Only = Annotated[
-    list[str] | None,
-    option("AXIS=CHOICE", "Do only the runs with this choice, or with one seed as seed=0. Can be repeated."),
-]
+Set = Annotated[list[str] | None, option(SETTING, ABOUT["study --set"], "--set")]
+Only = Annotated[list[str] | None, option("AXIS=CHOICE", ABOUT["study --only"])]
 Smoke = Annotated[bool, flag("Cut every run to two rounds of one epoch, to check that everything works.", "--smoke")]
 Fresh = Annotated[bool, flag("Set aside runs whose settings have changed, and start them again.", "--fresh")]
-Hours = Annotated[
-    float | None, option("HOURS", "Stop after this time, such as 1.5. The same command continues later.", min=0)
-]
+Hours = Annotated[float | None, option("HOURS", ABOUT["study --hours"], min=0)]
 OUT = "Folder of the study. Default: studies/NAME."
 OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their folders. Default: studies/NAME."
 TUNED = "tuning/best.toml of an earlier run of the study, in place of the searches of [tune]."
@@ -50,9 +43,7 @@ def study(
     tuned: Annotated[Path | None, option("FILE", TUNED)] = None,
     smoke: Smoke = False,
     fresh: Fresh = False,
-    tables_only: Annotated[
-        bool, flag("Do not run anything; write tables and plots of the finished runs.", "--tables-only")
-    ] = False,
+    tables_only: Annotated[bool, flag(ABOUT["study --tables-only"], "--tables-only")] = False,
     hours: Hours = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,9 +87,7 @@ def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
 
 def sweep(
     recipe: Annotated[Path, argument("CONFIG", "TOML file of a run.")],
-    over: Annotated[
-        list[str], option("SECTION.KEY=VALUES", "Setting to vary, such as local.bits=16,32. Can be repeated.")
-    ],
+    over: Annotated[list[str], option("SECTION.KEY=VALUES", ABOUT["sweep --over"])],
     seeds: Annotated[str, option("SEEDS", "Seeds, such as 0,1,2. Every value is run with each.")] = "0",
     out: Annotated[Path | None, option("FOLDER", OUT)] = None,
     set_: Set = None,

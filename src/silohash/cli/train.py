@@ -11,7 +11,7 @@ from silohash.base.errors import AlreadyExists, ConflictingOptions, LabelsNeeded
 from silohash.base.optional import require
 from silohash.base.types import TASKS
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import AsJson, Settings, argument, flag, option
+from silohash.cli.help import ABOUT, AsJson, Settings, argument, flag, option
 
 if TYPE_CHECKING:
     from silohash.base.types import ResultRow
@@ -21,23 +21,10 @@ if TYPE_CHECKING:
     from silohash.run.folder import Run
 
 Index = Annotated[bool, flag("Build the indexes of the silos, which searches need.", "--index/--no-index")]
-On = Annotated[
-    Path | None, option("KIT", "Train with silos on other machines: folder of the kit that starts runs.", "--on")
-]
-SiloNames = Annotated[
-    list[str] | None,
-    option("NAME", "With --on, a silo to train with. Can be repeated. Default: all connected ones.", "--silo"),
-]
+On = Annotated[Path | None, option("KIT", ABOUT["train --on"], "--on")]
+SiloNames = Annotated[list[str] | None, option("NAME", ABOUT["train --silo"], "--silo")]
 Deadline = Annotated[float | None, option("SECONDS", "With --on, time limit for the silos in each round.", min=1.0)]
-Quorum = Annotated[
-    int | None,
-    option(
-        "N",
-        "With --on, number of silos that must be there at the start and in each round. Default: all at the start, "
-        "then 1.",
-        min=1,
-    ),
-]
+Quorum = Annotated[int | None, option("N", ABOUT["train --quorum"], min=1)]
 
 Curves = Annotated[bool, flag("Also write the curves to RUN/tensorboard.", "--tensorboard")]
 
@@ -46,21 +33,10 @@ SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 def new(
     file: Annotated[Path, argument("CONFIG", "Config file to write.")],
-    local: Annotated[
-        str,
-        option(
-            "METHOD", "Local method; see silohash list local. Default: centerap, or ucch if the archive has no labels."
-        ),
-    ] = "",
+    local: Annotated[str, option("METHOD", ABOUT["new --local"])] = "",
     federated: Annotated[str, option("METHOD", "Federated method; see silohash list federated.")] = "fedavg",
     data: Annotated[str, option("ARCHIVE", "Name of an archive, or path of your own folder.")] = "glyphs",
-    backbone: Annotated[
-        str,
-        option(
-            "NAME",
-            "Published network for photographs: clip, siglip2, dinov2+minilm, … (a wrong name lists all), or a folder.",
-        ),
-    ] = "",
+    backbone: Annotated[str, option("NAME", ABOUT["new --backbone"])] = "",
 ) -> None:
     """Write a commented config for silohash train.
 
@@ -191,26 +167,14 @@ def retrain(
 
 def evaluate(
     run: Annotated[Path, argument("RUN", "Folder of a trained run.")],
-    measure: Annotated[
-        list[str] | None,
-        option("MEASURE", "Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."),
-    ] = None,
-    evaluation: Annotated[
-        list[str] | None, option("EVALUATION", "GG, GL, PL, PG or XS, in place of the config's. Can be repeated.")
-    ] = None,
+    measure: Annotated[list[str] | None, option("MEASURE", ABOUT["evaluate --measure"])] = None,
+    evaluation: Annotated[list[str] | None, option("EVALUATION", ABOUT["evaluate --evaluation"])] = None,
     task: Annotated[
         list[str] | None,
         option("TASK", f"{', '.join(TASKS[:-1])} or {TASKS[-1]}, in place of the config's. Can be repeated."),
     ] = None,
-    ignore_label: Annotated[
-        list[str] | None, option("LABEL", "Label that does not make items relevant to each other. Can be repeated.")
-    ] = None,
-    with_: Annotated[
-        list[Path] | None,
-        option(
-            "RUN", "Further run whose scores of pairs are averaged with those of the run. Can be repeated.", "--with"
-        ),
-    ] = None,
+    ignore_label: Annotated[list[str] | None, option("LABEL", ABOUT["evaluate --ignore-label"])] = None,
+    with_: Annotated[list[Path] | None, option("RUN", ABOUT["evaluate --with"], "--with")] = None,
     costs: Annotated[bool, flag("Compare the codes with real-valued vectors and with ITQ.", "--costs")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -265,9 +229,7 @@ def _print_figures(figures: Figures, costs: list[ResultRow], *, as_json: bool) -
 
 def report(
     run: Annotated[list[Path], argument("RUN", "Folders of trained runs. Several runs are compared.")],
-    out: Annotated[
-        Path | None, option("FILE", "File to write. Default: report.html in the folder of the first run.")
-    ] = None,
+    out: Annotated[Path | None, option("FILE", ABOUT["report --out"])] = None,
     examples: Annotated[bool, flag("Show example searches, which contain texts and pictures of the silos.")] = True,
 ) -> None:
     """Write the report of one or several runs as a single HTML file.
