@@ -26,6 +26,7 @@ from silohash.features.text import BagOfWords
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.codes import word_count, word_type
 from silohash.index.source import find_file
+from silohash.search import requests
 from silohash.search.bus import Bus, answers_to
 from silohash.search.composed import Composed, parsed_text, parts_of
 from silohash.search.fields import MOST_CHARACTERS
@@ -33,19 +34,6 @@ from silohash.search.hits import Hits, Query, SearchOptions, changed
 from silohash.search.merge import ask, ask_newest
 from silohash.search.policy import MEASURED, Source
 from silohash.search.reasons import Reason
-from silohash.search.requests import (
-    Answer,
-    Browse,
-    Code,
-    CodeRequest,
-    FederationStatus,
-    Item,
-    ItemRequest,
-    Refusal,
-    SearchRequest,
-    SiloStatus,
-    StatusRequest,
-)
 from silohash.search.unknown_words import query_words
 
 if TYPE_CHECKING:
@@ -78,7 +66,7 @@ class Encoded:
             the codes only name the models. None if it can.
     """
 
-    codes: Mapping[str, Code]
+    codes: Mapping[str, requests.Code]
     missing: Mapping[str, str] = field(default_factory=dict)
     unknown_words: tuple[str, ...] = ()
     unread: Unread | None = None
@@ -138,7 +126,7 @@ class Federation:
         self._encoder = cache(lambda name: self.run.model.encoder(name))  # loading one takes longer than encoding
         self._secret = secrets.token_bytes(32)
 
-    async def search(self, request: SearchRequest) -> Hits:
+    async def search(self, request: requests.SearchRequest) -> Hits:
         """Return the nearest items of the silos. If silos use different models, each is searched with a code of its own.
 
         Silos that do not answer are listed in ``missing_silos`` with the reason. If the model scores pairs, each silo scores
@@ -153,9 +141,9 @@ class Federation:
         """
         silos, deadline = self._chosen(request.silos), self._deadline(request)
         if request.value is None:
-            browse = Browse(**request.values(), request_id=self._request_id())
+            browse = requests.Browse(**request.values(), request_id=self._request_id())
             return replace(await ask_newest(self.bus, silos, browse, deadline_seconds=deadline), folders=self.folders)
-        if isinstance(request.value, Code):
+        if isinstance(request.value, requests.Code):
             encoded = Encoded(dict.fromkeys(silos, request.value), modality=request.value.modality, source="code")
             return await self._found(encoded, request, deadline)
         encode = partial(self._encode, request.value, request.modality, silos, request.target)
@@ -174,9 +162,9 @@ class Federation:
             Unavailable: If the silo does not answer.
         """
         silos, end = self._chosen(options.silos), time.monotonic() + self._deadline(options)
-        request = CodeRequest(name, by, options.asker, self._request_id(), self._digest_for(silo))
+        request = requests.CodeRequest(name, by, options.asker, self._request_id(), self._digest_for(silo))
         code = await self._answer(silo, request, _left(end))
-        assert isinstance(code, Code)  # noqa: S101  the bus checks it
+        assert isinstance(code, requests.Code)  # noqa: S101  the bus checks it
         digest = hashlib.blake2b(options.asker.encode(), key=self._secret, digest_size=8)
         pseudonym = f"pseudonym-{digest.hexdigest()}" if options.asker else ""
         page = partial(without_item, silo=silo, name=name, offset=options.offset, k=options.k)
@@ -186,18 +174,18 @@ class Federation:
         encoded = Encoded(dict.fromkeys(silos, code), modality=code.modality, source="item")
         return page(await self._found(encoded, wider, _left(end)))
 
-    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+    async def item(self, silo: str, name: str, *, asker: str = "") -> requests.Item:
         """Return what a silo releases of one item to an account or program, for its limits and its audit log.
 
         Raises:
             NotFound: If there is no such silo or item.
             Unavailable: If the silo does not answer.
         """
-        item = await self._answer(silo, ItemRequest(name, asker, self._request_id()), self._deadline_seconds)
-        assert isinstance(item, Item)  # noqa: S101  the bus checks it
+        item = await self._answer(silo, requests.ItemRequest(name, asker, self._request_id()), self._deadline_seconds)
+        assert isinstance(item, requests.Item)  # noqa: S101  the bus checks it
         return self._placed(item)
 
-    async def status(self) -> FederationStatus:
+    async def status(self) -> requests.FederationStatus:
         """Return the state of the federation. A silo that does not answer is listed with the reason."""
         return self._described(await self._summaries(self.silos, self._deadline_seconds))
 
@@ -229,25 +217,25 @@ class Federation:
         """Return the silos of other machines that are sent the text of a query."""
         return frozenset()
 
-    async def _summaries(self, silos: Sequence[str], deadline: float) -> tuple[SiloStatus, ...]:
+    async def _summaries(self, silos: Sequence[str], deadline: float) -> tuple[requests.SiloStatus, ...]:
         """Ask silos for their summaries, and return these in the same order."""
-        request = StatusRequest(self._request_id())
+        request = requests.StatusRequest(self._request_id())
         replies = await answers_to(self.bus, dict.fromkeys(silos, request), deadline)
         found = []
         for silo in silos:
             answer = replies.answers.get(silo)
-            if isinstance(answer, SiloStatus):
+            if isinstance(answer, requests.SiloStatus):
                 found.append(replace(answer, examples=tuple(map(self._placed, answer.examples))))
             else:
-                reason = answer.reason if isinstance(answer, Refusal) else replies.reasons[silo]
-                found.append(SiloStatus(name=silo, reason=reason, reachable=False))
+                reason = answer.reason if isinstance(answer, requests.Refusal) else replies.reasons[silo]
+                found.append(requests.SiloStatus(name=silo, reason=reason, reachable=False))
         return tuple(found)
 
-    def _described(self, silos: tuple[SiloStatus, ...]) -> FederationStatus:
+    def _described(self, silos: tuple[requests.SiloStatus, ...]) -> requests.FederationStatus:
         """Return the state of the federation with the summaries of its silos."""
         record, model = self.run.model.record.config, self.run.model
         data = record["data"]
-        return FederationStatus(
+        return requests.FederationStatus(
             name=self.run.name, silos=silos, bits=model.bits, inputs=model.modalities_of_queries(vectors=False),
             vectors=model.modalities_of_queries(vectors=True),
             archive=str(data.get("name") or data.get("path") or "").rpartition("/")[2],
@@ -255,7 +243,7 @@ class Federation:
             rounds=tuple(self.run.rounds()), chosen_round=model.record.round, codes=model.record.codes,
         )  # fmt: skip
 
-    def _placed(self, item: Item) -> Item:
+    def _placed(self, item: requests.Item) -> requests.Item:
         """Return an item with the path of its picture file, if that lies on this machine."""
         folders = self.folders.get(item.silo, ())
         return replace(item, path=find_file(folders, item.payload.get("file"))) if folders else item
@@ -272,11 +260,13 @@ class Federation:
         asked, featurizer = values[modality], self.run.model.featurizers.get(modality)
 
         @cache
-        def encoded_by(name: str) -> Code:
+        def encoded_by(name: str) -> requests.Code:
             """Return the code by a model."""
             found = self._encoder(name).encode_all(values, weight)
             magnitudes = None if found.magnitudes is None else found.magnitudes[0]
-            return Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes)
+            return requests.Code(
+                words=found.words[0], bits=found.bits, model_digest=found.model_digest, magnitudes=magnitudes
+            )
 
         try:
             unknown = query_words(featurizer, asked, self._captions)
@@ -297,9 +287,11 @@ class Federation:
         scored: Modality = "image" if modality == "text" else "text"
         return self._with_scoring(replace(encoded, scored=scored), asked, modality)
 
-    def _codes(self, silos: Sequence[str], code_of: Callable[[str], Code]) -> tuple[dict[str, Code], dict[str, str]]:
+    def _codes(
+        self, silos: Sequence[str], code_of: Callable[[str], requests.Code]
+    ) -> tuple[dict[str, requests.Code], dict[str, str]]:
         """Return the code for each silo, given that of each model by its name, and the reasons for silos without a model."""
-        codes: dict[str, Code] = {}
+        codes: dict[str, requests.Code] = {}
         missing: dict[str, str] = {}
         for silo in silos:
             try:
@@ -310,11 +302,11 @@ class Federation:
                 codes[silo] = code_of(name)
         return codes, missing
 
-    def _nothing_for(self, name: str) -> Code:
+    def _nothing_for(self, name: str) -> requests.Code:
         """Return a code of a model that stands for nothing."""
         bits = self.run.model.bits
         words = np.zeros(word_count(bits), word_type(bits))
-        return Code(words=words, bits=bits, model_digest=self.run.model.digest(name))
+        return requests.Code(words=words, bits=bits, model_digest=self.run.model.digest(name))
 
     def _calibration(self, encoded: Encoded, options: SearchOptions) -> Calibration | None:
         """Return what distances say about the hits of a search; None if that is not known, or scores order the hits."""
@@ -349,14 +341,16 @@ class Federation:
             raise OutOfRange(f"The deadline is {seconds!r} seconds. Choose {least:g} to {most:g} seconds.")
         return seconds
 
-    async def _answer(self, silo: str, request: CodeRequest | ItemRequest, deadline: float) -> Answer:
+    async def _answer(
+        self, silo: str, request: requests.CodeRequest | requests.ItemRequest, deadline: float
+    ) -> requests.Answer:
         """Return the answer of one silo."""
         check_silos((silo,), self.silos)
         replies = await answers_to(self.bus, {silo: request}, deadline)
         answer = replies.answers.get(silo)
-        if isinstance(answer, Refusal) and answer.not_found:
+        if isinstance(answer, requests.Refusal) and answer.not_found:
             raise NotFound(answer.reason)
-        if answer is None or isinstance(answer, Refusal):
+        if answer is None or isinstance(answer, requests.Refusal):
             reason = replies.reasons[silo] if answer is None else answer.reason
             raise Unavailable(f"The silo {silo} cannot be searched: {reason}")
         return answer

@@ -12,16 +12,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from silohash.base.errors import (
-    ConflictingOptions,
-    MissingFile,
-    RepeatedValue,
-    UnknownName,
-    UnsuitableMeasure,
-    UserError,
-    WrongForm,
-    WrongOverride,
-)
+from silohash.base import errors
 from silohash.base.files import read_toml
 from silohash.base.forms import of_value, reading
 from silohash.base.registry import suggestion
@@ -66,7 +57,7 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
     for one in found:
         other = by_name.setdefault(one.name.lower(), one)
         if other is not one:
-            raise RepeatedValue(
+            raise errors.RepeatedValue(
                 f"The runs {_description(other)} and {_description(one)} would share the folder {one.name}. Rename a choice."
             )
     _check_measure(config, found)
@@ -91,11 +82,11 @@ def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str
     for text in only:
         axis, equals, choice = text.partition("=")
         if not equals:
-            raise WrongForm(f'--only "{text}" is not of the form axis=choice, for example method=FedAvg.')
+            raise errors.WrongForm(f'--only "{text}" is not of the form axis=choice, for example method=FedAvg.')
         try:
             config.check_choices("--only", {axis: choice})
         except ValueError as error:
-            raise UnknownName(f"{error}.") from error
+            raise errors.UnknownName(f"{error}.") from error
         wanted.setdefault(axis, set()).add(choice)
     choices_of = [{**run.choices, SEED: str(run.seed)} for run in runs]
     return [
@@ -141,11 +132,13 @@ def _tuned_before(config: StudyConfig, tuned: TunedBefore) -> Tuned:
     """Return the values that another study's tuning chose, after checking that every choice has some."""
     found = read_best(tuned.file)
     if not found:
-        raise MissingFile(f'[tuned]: there is no file "{tuned.file}" with values. Run the study that tunes them first.')
+        raise errors.MissingFile(
+            f'[tuned]: there is no file "{tuned.file}" with values. Run the study that tunes them first.'
+        )
     for combined in product(*(config.axis(name).choices for name in tuned.of)):
         choices = dict(zip(tuned.of, (choice.name for choice in combined), strict=True))
         if folder_name(choices) not in found:
-            raise UnknownName(
+            raise errors.UnknownName(
                 f'[tuned]: {tuned.file.name} has no values of "{folder_name(choices)}"'
                 f"{suggestion(folder_name(choices), found)}. Name the choices as the other study does."
             )
@@ -160,7 +153,7 @@ def _settings(
     recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
     if len(recipes) > 1:
         both = " and ".join(f'"{axis}"' for axis in recipes)
-        raise ConflictingOptions(f"The axes {both} both name recipes. Only one of them may.")
+        raise errors.ConflictingOptions(f"The axes {both} both name recipes. Only one of them may.")
     setters = {_place(axis, choice): choice.set for axis, choice in by_axis.items()}
     _check_conflicts(setters)
     rules = {
@@ -189,8 +182,10 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
     texts = [f"{key}={toml_value(value)}" for key, value in values.items()]
     try:
         return load_config({} if recipe is None else recipe, texts)
-    except UserError as error:
-        override, reason = (error.override, error.reason) if isinstance(error, WrongOverride) else ("", str(error))
+    except errors.UserError as error:
+        override, reason = (
+            (error.override, error.reason) if isinstance(error, errors.WrongOverride) else ("", str(error))
+        )
         message = f'"{override}": {reason}' if override else reason
         blamed = [
             _place(axis, choice)
@@ -199,7 +194,9 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
         ]
         where = blamed[-1] if blamed else ", ".join(f"{axis} {choice}" for axis, choice in choices.items())
         raise (
-            WrongOverride(override, reason, place=f"{where}: ") if override else error.reworded(f"{where}: {message}")
+            errors.WrongOverride(override, reason, place=f"{where}: ")
+            if override
+            else error.reworded(f"{where}: {message}")
         ) from error
 
 
@@ -217,7 +214,7 @@ def _check_conflicts(setters: Mapping[str, Mapping[str, Any]]) -> None:
         for key, other_key in product(one, other):
             if f"{key}.".startswith(f"{other_key}.") or f"{other_key}.".startswith(f"{key}."):
                 also = "" if other_key == key else f' (as "{other_key}")'
-                raise ConflictingOptions(
+                raise errors.ConflictingOptions(
                     f'"{key}" is set by {first} and by {second}{also}. Set it in only one of them.'
                 )
 
@@ -229,7 +226,7 @@ def _check_differences(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
         tuned = config.tune.parameters_of(run.choices) if config.tune else ()
         other = by_settings.setdefault((run.config.located_digest(), *tuned), run)
         if other is not run:
-            raise RepeatedValue(
+            raise errors.RepeatedValue(
                 f"The runs {_description(other)} and {_description(run)} have the same settings. Change the set of their "
                 "choices so that they differ."
             )
@@ -242,7 +239,7 @@ def _check_measure(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
         if "measure" not in config.table.model_fields_set and all(measure.by == "pairs" for measure in measures):
             continue  # the tables then show a measure that the runs have
         if set(measured).isdisjoint(config.table.measures):
-            raise UnsuitableMeasure(
+            raise errors.UnsuitableMeasure(
                 f'table.measure is "{", ".join(config.table.measures)}", but {_description(run)} only measures '
                 f'{", ".join(measured)}. Add it to "evaluate.measures" in set.'
             )

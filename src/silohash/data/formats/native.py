@@ -19,15 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import (
-    DamagedFile,
-    ForeignFiles,
-    InvalidName,
-    MissingFile,
-    NotSupported,
-    UserError,
-    WrongKindOfFile,
-)
+from silohash.base import errors
 from silohash.base.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.base.forms import check_version, damaged, detail, reading
 from silohash.base.stamps import file_digests
@@ -96,7 +88,7 @@ def is_native(path: Path) -> bool:
         return False
     try:
         return read_json(manifest, _Kind).format == FORMAT
-    except UserError:
+    except errors.UserError:
         return not any(path.glob("metadata.*"))
 
 
@@ -111,7 +103,7 @@ def write_native(folder: Path, archive: Archive) -> None:
             disk is full.
     """
     if folder.exists() and not is_native(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise ForeignFiles(f"{folder} already exists and was not written by silohash. Choose a new folder.")
+        raise errors.ForeignFiles(f"{folder} already exists and was not written by silohash. Choose a new folder.")
     with folder_beside(folder) as new:
         about = {
             "format": FORMAT, "version": VERSION, "items": len(archive),
@@ -147,10 +139,10 @@ def read_native(path: Path, *, check: bool = False, follow_links: bool = False) 
     """
     manifest = path / MANIFEST
     if not manifest.is_file():
-        raise MissingFile(f"{manifest} is missing. {GIVE_A_FOLDER}")
+        raise errors.MissingFile(f"{manifest} is missing. {GIVE_A_FOLDER}")
     kind = read_json(manifest, _Kind, remedy=IMPORT_AGAIN)
     if kind.format != FORMAT:
-        raise WrongKindOfFile(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
+        raise errors.WrongKindOfFile(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
     check_version(path, kind.version, VERSION, "Use the silohash that wrote it, or import the data again.")
     about = read_json(manifest, _Manifest, remedy=IMPORT_AGAIN)
     for name in (MANIFEST, *about.files):
@@ -170,7 +162,7 @@ def _write_column(
         np.save(folder / f"{name}.npy", column.pixels, allow_pickle=False)
         return {"kind": "gray", **_form(column.pixels), "digest": column.digest()}
     if isinstance(column, Regions):
-        raise NotSupported(
+        raise errors.NotSupported(
             "An archive with regions of pictures cannot be copied. Copy it with its pictures or features."
         )
     if not isinstance(column, np.ndarray):
@@ -223,7 +215,9 @@ def _write_lists(folder: Path, archive: Archive) -> None:
     ids = archive.ids.tolist()
     for what, values, refused in (("id", ids, r"[\n\r]"), ("split", archive.splits, r"[\n\r|]")):
         for value in filter(re.compile(refused).search, values):
-            raise InvalidName(f"The {what} {value!r} contains a line break or |, which separate entries. Rename it.")
+            raise errors.InvalidName(
+                f"The {what} {value!r} contains a line break or |, which separate entries. Rename it."
+            )
     write_text(folder / "ids.txt", "".join(f"{name}\n" for name in ids))
     of_item: list[list[str]] = [[] for _ in ids]
     for name, rows in archive.splits.items():
@@ -239,13 +233,15 @@ def _check_files(folder: Path, files: Mapping[str, _FileNote], *, whole: bool) -
     for name, noted in files.items():
         path = folder / name
         if not path.is_file():
-            raise MissingFile(f"{path} is missing. {IMPORT_AGAIN}")
+            raise errors.MissingFile(f"{path} is missing. {IMPORT_AGAIN}")
         size = path.stat().st_size
         if size != noted.bytes:
-            raise DamagedFile(f"{path} has {size:,} bytes and the manifest states {noted.bytes:,}. {IMPORT_AGAIN}")
+            raise errors.DamagedFile(
+                f"{path} has {size:,} bytes and the manifest states {noted.bytes:,}. {IMPORT_AGAIN}"
+            )
         read = whole or size <= CHECKED_BYTES
         if (digest_file(path) if read else file_digests(folder, [name])[name]) != noted.digest:
-            raise DamagedFile(f"{path} was changed after it was written. {IMPORT_AGAIN}")
+            raise errors.DamagedFile(f"{path} was changed after it was written. {IMPORT_AGAIN}")
 
 
 def _archive(path: Path, about: _Manifest) -> Archive:
@@ -286,7 +282,9 @@ def _lines(path: Path, count: int) -> list[str]:
         lines = [line.removesuffix("\n") for line in stream]
     if len(lines) == count:
         return lines
-    raise DamagedFile(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
+    raise errors.DamagedFile(
+        f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder."
+    )
 
 
 def _parsed_lines(path: Path, count: int) -> list[Any]:
