@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -24,7 +27,10 @@ from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEX
 MOST_HITS = 200
 """Most hits per page of results."""
 
-PREVIEW = "data:image/png;base64,iVBORw0KGgo="
+_TEXTS = json.loads(Path(__file__).with_name("documents.json").read_text(encoding="utf-8"))
+ABOUT: Mapping[str, str] = _TEXTS["about"]
+"""The longer descriptions of fields, by their documents and names."""
+EXAMPLES: Mapping[str, JsonDict] = _TEXTS["examples"]
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
@@ -38,9 +44,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    find: Target = Field(
-        "item", description="What to find: items by the nearer of their picture and text, or one of them."
-    )
+    find: Target = Field("item", description=ABOUT["Options.find"])
     k: int = Field(10, ge=1, le=MOST_HITS, description=described("k"))
     offset: int = Field(0, ge=0, le=FARTHEST_OFFSET, description=described("offset"))
     radius_bits: int | None = Field(None, ge=0, le=MOST_BITS, description=described("radius_bits"))
@@ -51,9 +55,7 @@ class Options(BaseModel):
     facets: Several = Field([], max_length=MOST_FACETS, description=described("facets"))
     facet_values: int = Field(10, ge=1, le=MOST_FACET_VALUES, description=described("facet_values"))
     newest_by: Name | None = Field(None, description=described("newest_by"))
-    silo: list[Name] | None = Field(
-        None, min_length=1, max_length=MOST_SILOS, description="Search only these silos; all if it is left out."
-    )
+    silo: list[Name] | None = Field(None, min_length=1, max_length=MOST_SILOS, description=ABOUT["Options.silo"])
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
     deadline_seconds: float | None = Field(None, description=described("deadline_seconds"))
     bar: float | None = Field(None, ge=0, le=1, description=described("bar"))
@@ -70,12 +72,7 @@ class Options(BaseModel):
 class TextOptions(Options):
     """A search for words."""
 
-    text: str | None = Field(
-        None,
-        min_length=1,
-        max_length=LONGEST_TEXT,
-        description="The words to search for; -WORD excludes. Without them, the items that pass the filters are listed.",
-    )
+    text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description=ABOUT["TextOptions.text"])
 
 
 class SimilarOptions(Options):
@@ -83,9 +80,7 @@ class SimilarOptions(Options):
 
     of_silo: Name = Field(description="The silo that holds the item.")
     of_id: Name = Field(description="The id of the item.")
-    by: Modality | None = Field(
-        None, description="Search with the code of its picture or of its text. Default: of its picture if it has one."
-    )
+    by: Modality | None = Field(None, description=ABOUT["SimilarOptions.by"])
 
 
 class PictureOptions(Options):
@@ -95,9 +90,7 @@ class PictureOptions(Options):
     text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description=ABOUT_WEIGHT)
     region: str | None = Field(None, max_length=100, description=ABOUT_REGION, examples=["0.1,0.2,0.5,0.9"])
 
-    drawing: bool = Field(
-        False, description="The picture is a drawing, dark on white. It is fitted to the pictures of the archive."
-    )
+    drawing: bool = Field(False, description=ABOUT["PictureOptions.drawing"])
 
 
 class AddressOptions(PictureOptions):
@@ -161,37 +154,16 @@ class HitDocument(TypedDict):
 
     id: str
     silo: str
-    distance_bits: Annotated[
-        int | None,
-        Field(
-            description="Number of bits in which the codes of the query and of the item differ; null if its silo releases "
-            "ranks only."
-        ),
-    ]
-    score: Annotated[
-        float | None,
-        Field(description="Score of the item with the query, if the model scores pairs; higher is better."),
-    ]
-    rank: Annotated[
-        int | None,
-        Field(
-            description="Rank within its silo, if silos use different models, or only some score or release distances."
-        ),
-    ]
+    distance_bits: Annotated[int | None, Field(description=ABOUT["HitDocument.distance_bits"])]
+    score: Annotated[float | None, Field(description=ABOUT["HitDocument.score"])]
+    rank: Annotated[int | None, Field(description=ABOUT["HitDocument.rank"])]
     found_by: Annotated[tuple[Modality, ...], Field(description="The sides of the item at this distance.")]
-    probability: Annotated[
-        float | None,
-        Field(description="Probability that the item is right, as held-back queries showed, if that is known."),
-    ]
-    strength: Annotated[
-        Strength | None, Field(description='How sure the hit is: "none" if it is not close; null if that is not known.')
-    ]
+    probability: Annotated[float | None, Field(description=ABOUT["HitDocument.probability"])]
+    strength: Annotated[Strength | None, Field(description=ABOUT["HitDocument.strength"])]
     matched: Annotated[tuple[str, ...], Field(description="Words of the query in its id or in a released field.")]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]
     labels: tuple[str, ...]
-    preview: Annotated[
-        str | None, Field(description="Small picture as a data URL, if it was requested and is released.")
-    ]
+    preview: Annotated[str | None, Field(description=ABOUT["HitDocument.preview"])]
     columns: Annotated[dict[str, str], Field(description="Its values in further columns that its silo releases.")]
 
 
@@ -209,30 +181,6 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
     return [cast(HitDocument, dict(zip(names, (*values, *shown), strict=True))) for *values, shown in columns]
 
 
-EXAMPLE: JsonDict = {"id": "parrots-17", "silo": "north"}
-EXAMPLE_SURE: JsonDict = {"probability": 0.91, "strength": "strong"}
-EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW, "columns": {}}
-EXAMPLE_RESULTS: JsonDict = {
-    "order": "distance",
-    "hits": [
-        {
-            **EXAMPLE,
-            "distance_bits": 9,
-            "score": None,
-            "rank": None,
-            "found_by": ["image"],
-            **EXAMPLE_SURE,
-            "matched": [],
-            **EXAMPLE_SHOWN,
-        }
-    ],
-    "silos_asked": 3, "silos_answered": 2, "missing_silos": {"south": "It did not answer within 10 seconds."},
-    "limited_silos": {}, "nothing_close": False, "by_code_only": ["north"], "facets": None, "ties_at_cut": 0,
-    "unknown_words": [], "excluded_words": [], "unread": None, "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
-}  # fmt: skip
-EXAMPLE_ITEM: JsonDict = {**EXAMPLE, "modalities": ["image", "text"], **EXAMPLE_SHOWN}
-
-
 class UnreadDocument(BaseModel):
     """The end of a query that the text model did not read, because the query is too long."""
 
@@ -244,13 +192,9 @@ class UnreadDocument(BaseModel):
 class ResultsDocument(BaseModel):
     """The found items in order, and what is missing from the answer."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESULTS]})
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLES["results"]]})
 
-    order: str = Field(
-        description='"distance", "outputs" if real outputs order the nearest items, "score" if all silos scored, "rank" if '
-        'silos use different models or only some scored, "words" if the model knows none of them, or "newest" if nothing '
-        "was searched for."
-    )
+    order: str = Field(description=ABOUT["ResultsDocument.order"])
     hits: list[HitDocument]
     silos_asked: int
     silos_answered: int
@@ -258,9 +202,7 @@ class ResultsDocument(BaseModel):
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
     nothing_close: bool = Field(description="Whether it is known that no hit is close to the query.")
     by_code_only: list[str] = Field(description="Silos that did not compare the words of the text.")
-    facets: dict[str, dict[str, int]] | None = Field(
-        description="Number of items that pass the filters with each of the most frequent values of a column, if requested."
-    )
+    facets: dict[str, dict[str, int]] | None = Field(description=ABOUT["ResultsDocument.facets"])
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] = Field(description="Words that carry no weight.")
     excluded_words: list[str] = Field(description="Words whose items are left out by the silos that compare words.")
@@ -286,7 +228,7 @@ class ResultsDocument(BaseModel):
 class ItemDocument(BaseModel):
     """What a silo releases of one item."""
 
-    model_config = ConfigDict(from_attributes=True, json_schema_extra={"examples": [EXAMPLE_ITEM]})
+    model_config = ConfigDict(from_attributes=True, json_schema_extra={"examples": [EXAMPLES["item"]]})
 
     id: str
     silo: str
@@ -336,12 +278,8 @@ class ReadyDocument(BaseModel):
     """Whether searches can be answered."""
 
     status: Literal["ready", "no silo answers"]
-    silos: list[str] | None = Field(
-        default=None, description="Silos that can be searched. Strangers do not learn them."
-    )
-    missing_silos: dict[str, str] | None = Field(
-        default=None, description="Silos that cannot be searched, with the reason."
-    )
+    silos: list[str] | None = Field(default=None, description=ABOUT["ReadyDocument.silos"])
+    missing_silos: dict[str, str] | None = Field(default=None, description=ABOUT["ReadyDocument.missing_silos"])
 
 
 class ErrorPart(BaseModel):
