@@ -1,7 +1,6 @@
 """The help pages: the commands in groups, and every argument under the name that its usage line gives it."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.base.visible import visible
 
 START = "Start"
@@ -19,7 +20,7 @@ DATA = "Data and methods"
 GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 """The groups of commands, in the order of the help page."""
 
-ABOUT: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+ABOUT: Mapping[str, str] = read_toml(Path(__file__).with_name("options.toml"), remedy=REINSTALL, missing=REINSTALL)
 """The longer texts of options and arguments, by their commands and names."""
 
 SETTING = "SECTION.KEY=VALUE"

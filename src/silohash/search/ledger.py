@@ -40,13 +40,7 @@ MOST_QUERIES = 10_000
 MOST_PAGES = 1 << 16
 """Most pages of a ledger, of 4,096 bytes each."""
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS secret (only INTEGER PRIMARY KEY CHECK (only = 0), value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS asked (
-    asker BLOB, question BLOB, code BLOB NOT NULL, day INTEGER NOT NULL, PRIMARY KEY (asker, question)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS days ON asked (day);
-"""
+SCHEMA = Path(__file__).with_name("ledger.sql").read_text(encoding="utf-8")
 
 
 class Ledger:

@@ -50,16 +50,8 @@ def listen(address: str) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
-POLICY_COMMENT = """\
-# accept_query_words = true
-# The line above lets the hub send the texts of queries, whose words are compared with ids and released fields. Without it,
-# the silo gets codes only. docs/how-to/search.md describes all keys.
-"""
-
-HUB_COMMENT = """\
-# share_words = true
-# The line above lets silos whose policies accept it compare the words of a text, if the one who asks allows it, too.
-"""
+POLICY_COMMENT = Path(__file__).with_name("policy.toml.in").read_text(encoding="utf-8")
+HUB_COMMENT = Path(__file__).with_name("hub.toml.in").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

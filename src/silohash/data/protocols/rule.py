@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 
 Population: TypeAlias = Literal["all", "labeled", "tagged", "frequent tags", "many tags", "frequent labels"]
 Labels: TypeAlias = Literal["as they are", "most frequent", "without _r1", "last"]
@@ -10,30 +14,10 @@ Draw: TypeAlias = Literal["seeded", "first rows", "last rows", "stated", "numpy 
 Searched: TypeAlias = Literal["rest", "neither", "train", "query", "not train"]
 RoundBy: TypeAlias = Literal["last", "validation", "queries", "not stated"]
 
-POPULATIONS: Mapping[Population, str] = {
-    "all": "every item",
-    "labeled": "items with at least one of the labels",
-    "tagged": "items with at least one of the labels and at least one tag",
-    "frequent tags": "items with at least one of the labels and at least one tag that occurs on {least} items or more",
-    "many tags": "items with at least one of the labels and at least {least} tags",
-    "frequent labels": "items whose labels all occur on {least} items or more",
-}
-DRAWS: Mapping[Draw, str] = {
-    "seeded": "a permutation by the protocol's seed: queries first, then the training items",
-    "first rows": "the order of the files: queries first, then the training items",
-    "last rows": "the order of the files: training items first, queries last",
-    "stated": "the splits that the files state",
-    "numpy seed": "a permutation by NumPy's legacy generator with seed {numpy_seed}: queries first, then the training "
-    "items",
-    "free": "the splits that the files state; otherwise a tenth of the items, at most 2,000, are chosen by id as queries",
-}
-SEARCHED: Mapping[Searched, str] = {
-    "rest": "every item except the queries, including the training items",
-    "neither": "every item except the queries and the training items",
-    "train": "the training items only, so every database item was seen in training",
-    "query": "the queries themselves; each query has its own pair as its answer",
-    "not train": "every item except the training items, including the queries",
-}
+_WORDS = read_toml(Path(__file__).with_name("rules.toml"), remedy=REINSTALL, missing=REINSTALL)
+POPULATIONS: Mapping[Population, str] = _WORDS["population"]
+DRAWS: Mapping[Draw, str] = _WORDS["draw"]
+SEARCHED: Mapping[Searched, str] = _WORDS["searched"]
 
 
 @dataclass(frozen=True)

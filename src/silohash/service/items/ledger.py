@@ -17,11 +17,7 @@ LEDGER = "items.sqlite"
 
 State: TypeAlias = Literal["pending", "indexed", "skipped", "removed"]
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS items (
-    id TEXT PRIMARY KEY, stamp TEXT NOT NULL, state TEXT NOT NULL, problem TEXT NOT NULL, replaced INTEGER NOT NULL
-) WITHOUT ROWID
-"""
+SCHEMA = Path(__file__).with_name("ledger.sql").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from email.message import Message
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
@@ -11,6 +12,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from silohash.base.errors import InUse, NotFound, Unavailable, UploadRefused, UserError
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.service.web.documents import ErrorDocument
 
 LOG = logging.getLogger("silohash.service")
@@ -18,42 +21,19 @@ LOG = logging.getLogger("silohash.service")
 Answer: TypeAlias = Callable[[Request, int, str, str], Response]
 """A function that returns an error with a status, a message and a key, which is empty for errors of the framework."""
 
+_TEXTS = read_toml(Path(__file__).with_name("errors.toml"), remedy=REINSTALL, missing=REINSTALL)
 ERRORS: Mapping[int, tuple[str, str]] = {
-    400: ("bad_request", "The request cannot be read, or it is for another host."),
-    401: ("unauthorized", "The service has accounts, and the request has neither a session nor a valid token."),
-    403: ("forbidden", "The token or account does not permit the request, or it comes from a page of another site."),
-    404: ("not_found", "A named silo or item does not exist."),
-    405: ("method_not_allowed", "The address does not take requests of this kind."),
-    408: ("too_slow", "The body of the request arrives too slowly."),
-    413: ("too_large", "The request or its picture is too large."),
-    415: ("unsupported_format", "The file is not a picture of a supported format."),
-    422: ("invalid", "The request is not valid, or cannot be encoded."),
-    429: ("too_many_requests", "There were too many requests."),
-    503: ("unavailable", "No silo that the request needs answers, or a file of the service is locked."),
+    int(status): (name, about) for status, (name, about) in _TEXTS["errors"].items()
 }
 """The name of each kind of error in a JSON document, and its description, by status."""
 
 ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
 """Statuses that every call can have."""
 
-
-def _header(name: str, description: str, **schema: object) -> Mapping[str, Any]:
-    return {name: {"description": description, "required": True, "schema": schema}}
-
-
-REQUEST_ID = _header(
-    "x-request-id",
-    "Id of the request, which is in the logs of the hub and of the silos.",
-    type="string",
-    pattern="^[0-9a-f]{16}$",
-)
+REQUEST_ID: Mapping[str, Any] = _TEXTS["request_id"]
 """Header of every response."""
 
-HEADERS: Mapping[int, Mapping[str, Any]] = {
-    401: _header("www-authenticate", "How to send a token.", type="string", enum=["Bearer"]),
-    429: _header("retry-after", "Seconds until the request is allowed.", type="integer", minimum=1),
-    503: _header("retry-after", "Seconds until another try is worthwhile.", type="integer", minimum=1),
-}
+HEADERS: Mapping[int, Mapping[str, Any]] = {int(status): headers for status, headers in _TEXTS["headers"].items()}
 """Further headers of some errors."""
 
 

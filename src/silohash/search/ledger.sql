@@ -1,0 +1,5 @@
+CREATE TABLE IF NOT EXISTS secret (only INTEGER PRIMARY KEY CHECK (only = 0), value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS asked (
+    asker BLOB, question BLOB, code BLOB NOT NULL, day INTEGER NOT NULL, PRIMARY KEY (asker, question)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS days ON asked (day);
