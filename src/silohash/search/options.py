@@ -1,12 +1,15 @@
 """The types of the options of a search, with what the command line and the API say of them, and their checks."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
 from silohash.base.errors import OutOfRange, WrongType
+from silohash.base.files import read_toml
+from silohash.base.forms import REINSTALL
 from silohash.search.fields import MOST_ITEMS, Count, Sometimes, Text, Unsent
 from silohash.search.filters import MOST_CONDITIONS, MOST_FACETS, Condition
 
@@ -18,40 +21,22 @@ CANDIDATES = 100
 
 _LOWEST = {"k": 1, "offset": 0, "radius_bits": 0, "candidates": 1, "facet_values": 1}
 
+ABOUT: Mapping[str, str] = read_toml(Path(__file__).with_name("options.toml"), remedy=REINSTALL, missing=REINSTALL)
+"""The longer descriptions of options, by their names."""
+
 K: TypeAlias = Annotated[int, Field(ge=1, lt=MOST_ITEMS, description="Number of hits.")]
 Offset: TypeAlias = Annotated[Count, Field(description="Number of nearest items to skip, for further pages.")]
 RadiusBits: TypeAlias = Annotated[Count | None, Field(description="Maximum distance of a hit, in bits.")]
 Label: TypeAlias = Annotated[Text | None, Field(description="Search only items with this label.")]
 Where: TypeAlias = Annotated[
-    tuple[Condition, ...],
-    Sometimes,
-    Field(
-        max_length=MOST_CONDITIONS,
-        description="Condition on a released column, such as museum=Louvre,Prado, year>=1900 or date<2001-05.",
-    ),
+    tuple[Condition, ...], Sometimes, Field(max_length=MOST_CONDITIONS, description=ABOUT["where"])
 ]
-Facets: TypeAlias = Annotated[
-    tuple[Text, ...],
-    Sometimes,
-    Field(max_length=MOST_FACETS, description="Column whose values are counted: silo, labels or a released column."),
-]
-FacetValues: TypeAlias = Annotated[
-    int, Unsent, Field(ge=1, description="Number of the most frequent values per counted column.")
-]
-NewestBy: TypeAlias = Annotated[
-    Text | None,
-    Sometimes,
-    Field(description="Column of dates that orders items, newest first, if nothing is searched for."),
-]
+Facets: TypeAlias = Annotated[tuple[Text, ...], Sometimes, Field(max_length=MOST_FACETS, description=ABOUT["facets"])]
+FacetValues: TypeAlias = Annotated[int, Unsent, Field(ge=1, description=ABOUT["facet_values"])]
+NewestBy: TypeAlias = Annotated[Text | None, Sometimes, Field(description=ABOUT["newest_by"])]
 DeadlineSeconds: TypeAlias = Annotated[float | None, Unsent, Field(description="Time limit for the silos, in seconds.")]
-Bar: TypeAlias = Annotated[
-    float | None,
-    Unsent,
-    Field(description="Lowest probability of a hit that counts as close. Default: what the held-back queries showed."),
-]
-ShareWords: TypeAlias = Annotated[
-    bool, Unsent, Field(description="Let silos that accept it compare the words of the text.")
-]
+Bar: TypeAlias = Annotated[float | None, Unsent, Field(description=ABOUT["bar"])]
+ShareWords: TypeAlias = Annotated[bool, Unsent, Field(description=ABOUT["share_words"])]
 
 
 def check_options(values: Mapping[str, Any]) -> None:
