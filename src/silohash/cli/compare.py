@@ -49,20 +49,15 @@ def compare(
     )
 
 
-Data = Annotated[Literal["paper", "open"], option("paper|open", ABOUT["reproduce --data"])]
-All = Annotated[bool, flag("Run all tables and figures, one after the other.", "--all")]
-List = Annotated[bool, flag(ABOUT["reproduce --list"], "--list")]
-
-
 def reproduce(
     table: Annotated[str | None, argument("PAPER/TABLE", ABOUT["reproduce PAPER/TABLE"])] = None,
     out: Annotated[Path | None, option("FOLDER", ABOUT["reproduce --out"])] = None,
-    data: Data = "paper",
+    data: Annotated[Literal["paper", "open"], option("paper|open", ABOUT["reproduce --data"])] = "paper",
     set_: Set = None,
     only: Only = None,
     smoke: Annotated[bool, flag(ABOUT["reproduce --smoke"], "--smoke")] = False,
-    all_: All = False,
-    list_: List = False,
+    all_: Annotated[bool, flag("Run all tables and figures, one after the other.", "--all")] = False,
+    list_: Annotated[bool, flag(ABOUT["reproduce --list"], "--list")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a table or a figure of a paper, and compare its figures with ours.

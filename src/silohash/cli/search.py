@@ -37,21 +37,9 @@ if TYPE_CHECKING:
     from silohash.search.released import Hit
 
 
-Previews = Annotated[bool, flag("Include previews in the JSON document, as data URLs.", "--previews")]
-Show = Annotated[bool, flag("Show the pictures of the hits, in a terminal that can show pictures.", "--show")]
-Files = Annotated[bool, flag("Print only the paths of the pictures, one per line.", "-l", "--files")]
-Null = Annotated[bool, flag("Print only the paths, each followed by a NUL character.", "-0", "--null")]
 UNANSWERED = 2
 """Exit code of a search that no silo answered."""
 
-Vector = Annotated[Path | None, option("FILE", ABOUT["search --vector"])]
-Find = Annotated[str, option("item|image|text", ABOUT["search --find"])]
-Labels = Annotated[list[str] | None, option("LABEL", f"{described('label')} Repeated: with all.")]
-Where = Annotated[list[str] | None, option("CONDITION", f"{described('where')} Repeated: all of them.")]
-Silos = Annotated[list[str] | None, option("SILO", "Search only this silo. Can be repeated.")]
-Facets = Annotated[list[str] | None, option("COLUMN", f"{described('facets')} Can be repeated.")]
-Backend = Annotated[str | None, option("|".join(IN_MEMORY.table), ABOUT["search --engine"])]
-Candidates = Annotated[int, option("N", ABOUT["search --candidates"], min=1)]
 
 Graphics: TypeAlias = Literal["kitty", "iterm2"]
 
@@ -151,28 +139,28 @@ def search(
     run: Annotated[Path, argument("RUN", "Folder of an indexed run.")],
     text: Annotated[str | None, argument("TEXT", "Text to search for; -WORD excludes.")] = None,
     image: Annotated[Path | None, option("FILE", "Image file to search for.")] = None,
-    vector: Vector = None,
+    vector: Annotated[Path | None, option("FILE", ABOUT["search --vector"])] = None,
     vector_of: Annotated[str, option("image|text", "What --vector describes.")] = "image",
     text_weight: Annotated[float, option("W", ABOUT_WEIGHT, min=0, max=1)] = TEXT_WEIGHT,
     region: Annotated[str | None, option("L,T,R,B", ABOUT_REGION)] = None,
-    find: Find = "item",
+    find: Annotated[str, option("item|image|text", ABOUT["search --find"])] = "item",
     k: Annotated[int, option("N", described("k"), "-k", min=1)] = 10,
     offset: Annotated[int, option("N", described("offset"), min=0)] = 0,
     radius: Annotated[int | None, option("BITS", described("radius_bits"), min=0)] = None,
-    label: Labels = None,
-    where: Where = None,
-    silo: Silos = None,
-    facet: Facets = None,
+    label: Annotated[list[str] | None, option("LABEL", f"{described('label')} Repeated: with all.")] = None,
+    where: Annotated[list[str] | None, option("CONDITION", f"{described('where')} Repeated: all of them.")] = None,
+    silo: Annotated[list[str] | None, option("SILO", "Search only this silo. Can be repeated.")] = None,
+    facet: Annotated[list[str] | None, option("COLUMN", f"{described('facets')} Can be repeated.")] = None,
     facet_values: Annotated[int, option("N", described("facet_values"), min=1)] = 10,
     newest_by: Annotated[str | None, option("COLUMN", described("newest_by"))] = None,
-    engine: Backend = None,
-    candidates: Candidates = CANDIDATES,
+    engine: Annotated[str | None, option("|".join(IN_MEMORY.table), ABOUT["search --engine"])] = None,
+    candidates: Annotated[int, option("N", ABOUT["search --candidates"], min=1)] = CANDIDATES,
     deadline: Annotated[float | None, option("SECONDS", described("deadline_seconds"), show_default="10")] = None,
     bar: Annotated[float | None, option("P", described("bar"), min=0, max=1)] = None,
-    previews: Previews = False,
-    show: Show = False,
-    files: Files = False,
-    null: Null = False,
+    previews: Annotated[bool, flag("Include previews in the JSON document, as data URLs.", "--previews")] = False,
+    show: Annotated[bool, flag(ABOUT["search --show"], "--show")] = False,
+    files: Annotated[bool, flag("Print only the paths of the pictures, one per line.", "-l", "--files")] = False,
+    null: Annotated[bool, flag("Print only the paths, each followed by a NUL character.", "-0", "--null")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Search all silos for a text, an image or both, and merge their answers. Exits with 2 if no silo answered.

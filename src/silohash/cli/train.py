@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Index = Annotated[bool, flag("Build the indexes of the silos, which searches need.", "--index/--no-index")]
 On = Annotated[Path | None, option("KIT", ABOUT["train --on"], "--on")]
-SiloNames = Annotated[list[str] | None, option("NAME", ABOUT["train --silo"], "--silo")]
 Deadline = Annotated[float | None, option("SECONDS", "With --on, time limit for the silos in each round.", min=1.0)]
 Quorum = Annotated[int | None, option("N", ABOUT["train --quorum"], min=1)]
 
@@ -72,7 +71,7 @@ def train(
     index: Index = True,
     as_json: AsJson = False,
     on: On = None,
-    silo_names: SiloNames = None,
+    silo_names: Annotated[list[str] | None, option("NAME", ABOUT["train --silo"], "--silo")] = None,
     deadline: Deadline = None,
     quorum: Quorum = None,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from silohash.base.types import Evaluation, ResultRow, Task, is_across
 from silohash.evaluate.measures import by_pairs, by_scores, is_rank
-from silohash.report.plots import TASK_WORDS
+from silohash.report.plots import TASK_WORDS, WORDS
 
 Role: TypeAlias = Literal["together", "alone", "pooled"]
 
@@ -234,18 +234,9 @@ def _cutoff(measure: str) -> str:
 
 def explanation(measure: str, standings: Sequence[Standing]) -> str:
     """Return what the measure means, and over what the sentence averages."""
-    meaning = {
-        "mAP": "Average precision: the share of relevant items among the results down to each relevant one, on average",
-        "P": "Precision: the share of relevant items among the results that the measure looks at",
-        "R": "Recall: the share of all relevant items that is among the results that the measure looks at",
-        "nDCG": "Normalized discounted cumulative gain: relevant items count more the earlier they come",
-        "Success": "Success: the share of queries with a relevant item among the results that the measure looks at",
-    }.get(measure.partition("@")[0], measure)
+    meaning = WORDS["measures"].get(measure.partition("@")[0], measure)
     if _is_recall_of_pairs(measure):
-        meaning = (
-            f"Recall of pairs: how often a picture's own text, or a text's own picture, is among the first "
-            f"{_cutoff(measure)} results"
-        )
+        meaning = WORDS["measures"]["recall of pairs"].format(_cutoff(measure))
     over = " The sentence gives the mean over both search directions." if len(standings[0].rows) == 2 else ""
     random = f" Random codes reach {_percent(_chance(standings), standings)}." if _shows_chance(standings) else ""
     return f"{meaning}; 100 % is perfect.{random if len(standings) > 1 else ''}{over}"

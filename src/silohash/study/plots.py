@@ -28,7 +28,7 @@ from silohash.study.figures import CurveName, Figure
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
 from silohash.study.results import RunResult, StudyResults
 from silohash.study.run_data import Points, in_plane, labeled_codes, over_rounds, top_rows, within_radius
-from silohash.study.tables import csv_of
+from silohash.study.tables import WORDS, csv_of
 
 PLOTS = "plots"
 SUFFIXES = (".svg", ".png")
@@ -44,21 +44,10 @@ MARKS = "✓ relevant, ✗ not relevant."
 Panel: TypeAlias = tuple[str, Callable[[RunResult], Points]]
 """A title, and what returns the curve of a run."""
 
-BAND = "Band: minimum to maximum over the seeds."
-
-AXES_OF_CURVES: Mapping[str, tuple[str, str, str]] = {
-    "rounds": ("round", "", BAND),
-    "seconds": ("seconds of training", "", BAND),
-    "precision_recall": ("recall", "precision", "Means over the seeds, per radius."),
-    "top_n": ("nearest N items", "", BAND),
-}
+AXES_OF_CURVES: Mapping[str, Sequence[str]] = WORDS["axes"]
 """Kind of figure -> the names of the axes of its panels, and what it shows with several seeds."""
 
-TITLES: Mapping[CurveName, str] = {
-    "loss": "Training loss",
-    "relative loss": "Loss relative to round 1",
-    "validation": "Validation score",
-}
+TITLES: Mapping[CurveName, str] = WORDS["titles"]
 TOP: Mapping[str, str] = {"P": "Precision", "R": "Recall"}
 """Measure of the nearest N items -> title of its panel."""
 
@@ -330,7 +319,7 @@ class StudyPlotter:
             for number, name, line in self.lines:
                 runs = self.study.runs_with({**fixed, **panels[row], **line})
                 curves = [curve_of(run) for run in runs]
-                drawn |= {name} if charts.draw_band(axes, curves, number, band=note == BAND) else set()
+                drawn |= {name} if charts.draw_band(axes, curves, number, band=kind != "precision_recall") else set()
                 for run, curve in zip(runs, curves, strict=True):
                     numbers += [self._line(run, title, *point) for point in zip(*curve, strict=True)]
         self._explain(canvas, drawn, note)

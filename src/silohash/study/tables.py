@@ -2,7 +2,6 @@
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import partial
@@ -12,7 +11,8 @@ from string import Template
 
 import numpy as np
 
-from silohash.base.files import note_written, write_text
+from silohash.base.files import note_written, read_toml, write_text
+from silohash.base.forms import REINSTALL
 from silohash.base.visible import csv_cell, visible
 from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.significance import seed_interval
@@ -25,19 +25,8 @@ from silohash.study.results import RunResult, StudyResults
 TABLES = "tables"
 FIGURES = "figures.csv"
 TEX = Path(__file__).with_name("table.tex")
-_GREEK = map(chr, range(ord("α"), ord("ω") + 1))
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    **{letter: f"${letter}$" for letter in "<>|"},
-    **{letter: f"{{{letter}}}" for letter in "[]*"},
-    "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "–": "--", "—": "---", "…": r"\ldots{}",
-    **{letter: f"$\\{unicodedata.name(letter).split(maxsplit=3)[-1].lower()}$" for letter in _GREEK},
-    "⟨": r"$\langle$", "⟩": r"$\rangle$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"\S{}", '"': "''", "’": "'",
-}  # fmt: skip
-"""Character -> its LaTeX source. Square brackets and asterisks have a meaning at a line's end, hence the braces."""
+_LATEX = read_toml(Path(__file__).with_name("latex.toml"), remedy=REINSTALL, missing=REINSTALL)
+WORDS = read_toml(Path(__file__).with_name("words.toml"), remedy=REINSTALL, missing=REINSTALL)
 
 BYTES_PER_MEGABYTE = 1_000_000
 MEMORY = "peak memory (MB)"
@@ -67,15 +56,6 @@ COSTS: Mapping[str, Callable[[RunResult], float]] = {
     MEMORY: lambda run: math.nan if run.peak_bytes is None else run.peak_bytes / BYTES_PER_MEGABYTE,
 }
 """Name -> cost of a run, for all silos together; NaN if it is not known."""
-
-NOTES = (
-    "Per round: means over the rounds of a run. Sent: by all silos together to the server. Received: by all silos together.",
-    "Times are wall time, with the validation. Runs at the same time on one machine share its cores.",
-)
-MEMORY_NOTE = (
-    "Peak memory is that of the process that trains and measures a run, with the program itself and the archive. Worker "
-    "processes of a run (train.workers) are not counted."
-)
 
 
 def write_tables(study: StudyResults, out: Path) -> list[Path]:
@@ -231,7 +211,7 @@ def cost_table(study: StudyResults) -> pivot.ResultTable:
     config = study.config
     rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in pivot.table_layout(config))
     rows += [name for name in config.axis_names if name not in (*rows, *columns)]
-    measured = any(run.peak_bytes is not None for run in study.runs)
+    measured, said = any(run.peak_bytes is not None for run in study.runs), WORDS["costs"]
     costs = [name for name in COSTS if measured or name != MEMORY]
     table = pivot.make_table(
         config, (tuple(rows), (*columns, "measure")), {**pivot.field_values(study, ()), "measure": costs}, {},
@@ -239,7 +219,7 @@ def cost_table(study: StudyResults) -> pivot.ResultTable:
     )  # fmt: skip
     return replace(
         table, title=f"{config.title or 'Study'}, costs", name="costs", ranked=False, format_value=format_cost,
-        notes=(*NOTES, MEMORY_NOTE) if measured else NOTES,
+        notes=(*said["notes"], said["memory"]) if measured else tuple(said["notes"]),
     )  # fmt: skip
 
 

@@ -24,13 +24,7 @@ NOT_UTF8 = re.compile("[\ud800-\udfff]")
 
 UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
-EXAMPLE = (
-    "Write metadata.csv in it, for instance:\n"
-    "file_name,text,labels\n"
-    "pictures/1.jpg,two parrots on a branch,bird|tree\n"
-    "(labels, id, split = query, database or train, and further columns are optional). "
-    "Or put a text file beside each picture, such as boats.txt beside boats.jpg."
-)
+EXAMPLE = Path(__file__).with_name("example.txt").read_text(encoding="utf-8").strip()
 
 
 @dataclass(frozen=True)

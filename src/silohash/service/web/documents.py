@@ -129,9 +129,7 @@ class CodeDocument(BaseModel):
 class SearchDocument(Options):
     """A search for words or for a code."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": "two parrots on a branch", "find": "image", "k": 20}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLES["search"]]})
 
     text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="The words to search for.")
     code: CodeDocument | None = Field(None, description="The code to search for, in place of words.")
