@@ -14,7 +14,7 @@ from silohash.base.optional import missing_package, sentence
 from silohash.base.visible import visible
 from silohash.cli import account, audit, compare, data, demo, export, inspect, search, serve, study, train
 from silohash.cli.console import prepare_output, print_status
-from silohash.cli.help import COMPARE, DATA, SEARCH, START, TRAIN, Commands, add_command, flag
+from silohash.cli.help import ABOUT, COMPARE, DATA, SEARCH, START, TRAIN, Commands, add_command, flag
 
 USER_ERROR = 2
 CLOSED_OUTPUT = 1
@@ -42,31 +42,18 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 """The commands of each group of the help page."""
 
-SUBCOMMANDS: dict[str, tuple[str, str, tuple[Callable[..., None], ...]]] = {
-    "federation": (
-        SEARCH,
-        "Set up a federation of several machines.",
-        (serve.init, serve.key, serve.sign, serve.kits, serve.disable, serve.enable, serve.leave),
-    ),
-    "audit-log": (SEARCH, "Check the audit log of a silo.", (audit.verify,)),
-    "data": (
-        DATA,
-        "List, check, import, build and describe archives.",
-        (data.list_, data.check, data.import_, data.build, data.card),
-    ),
-    "account": (
-        SEARCH,
-        "Manage who may use the service of a hub.",
-        (account.add, account.list_, account.password, account.remove, account.token, account.revoke),
-    ),
+SUBCOMMANDS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
+    "federation": (SEARCH, (serve.init, serve.key, serve.sign, serve.kits, serve.disable, serve.enable, serve.leave)),
+    "audit-log": (SEARCH, (audit.verify,)),
+    "data": (DATA, (data.list_, data.check, data.import_, data.build, data.card)),
+    "account": (SEARCH, (account.add, account.list_, account.password, account.remove, account.token, account.revoke)),
 }
-"""The commands that have subcommands: their group, their help text, and the subcommands."""
+"""The commands that have subcommands: their group, and the subcommands."""
 
 app = typer.Typer(
     name="silohash",
     cls=Commands,
-    help="Train hash codes across silos that cannot pool their data, and search all silos with one query.\n\n"
-    "Both work with silos that are simulated on this machine, and with silos on other machines.",
+    help=ABOUT["silohash"],
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -91,8 +78,8 @@ def _options(
 for group, functions in COMMANDS.items():
     for function in functions:
         add_command(app, function, group)
-for name, (group, about, functions) in SUBCOMMANDS.items():
-    inner = typer.Typer(cls=Commands, help=about, no_args_is_help=True)
+for name, (group, functions) in SUBCOMMANDS.items():
+    inner = typer.Typer(cls=Commands, help=ABOUT[name], no_args_is_help=True)
     for function in functions:
         add_command(inner, function)
     app.add_typer(inner, name=name, rich_help_panel=group)

@@ -20,8 +20,8 @@ DATA = "Data and methods"
 GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 """The groups of commands, in the order of the help page."""
 
-ABOUT: Mapping[str, str] = read_toml(Path(__file__).with_name("options.toml"), remedy=REINSTALL, missing=REINSTALL)
-"""The longer texts of options and arguments, by their commands and names."""
+ABOUT: Mapping[str, str] = read_toml(Path(__file__).with_name("help.toml"), remedy=REINSTALL, missing=REINSTALL)
+"""The texts of commands with subcommands, and the longer ones of options and arguments, by their commands and names."""
 
 SETTING = "SECTION.KEY=VALUE"
 """What the option ``--set`` takes."""
