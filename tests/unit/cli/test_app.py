@@ -18,6 +18,7 @@ import typer.main
 from silohash import __version__
 from silohash.base.errors import UnknownName
 from silohash.cli import app, inspect, main
+from silohash.cli.help import ABOUT
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run
 from tests import interrupts
@@ -84,6 +85,14 @@ def test_every_command_and_option_has_a_help_text(words: tuple[str, ...]) -> Non
     assert not re.search("<[a-z]", said.out)
     assert "..." not in re.sub(r"\b(RUN|FILE)\.\.\.", "", said.out)
     assert max(map(len, said.out.splitlines())) <= 80
+
+
+def test_every_text_of_the_help_table_is_shown() -> None:
+    root = typer.main.get_command(app)
+    groups = [command for command in root.commands.values() if hasattr(command, "commands")]
+    every = [*root.commands.values(), *(command for group in groups for command in group.commands.values())]
+    shown = {root.help, *(group.help for group in groups), *(one.help for each in every for one in each.params)}
+    assert set(ABOUT.values()) <= shown
 
 
 @pytest.mark.whole_run

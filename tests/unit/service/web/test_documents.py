@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from silohash.base.errors import BitsDiffer
 from silohash.features.truncation import Unread
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
 from silohash.search.hits import Hits
+from silohash.service.web import documents
 from silohash.service.web.documents import CodeDocument, Options, ResultsDocument, SearchDocument
 from tests.served import MadeUpBackend
 
@@ -68,3 +69,16 @@ def test_results_have_the_form_that_the_api_describes() -> None:
         assert read.model_dump_json() == written
         assert [hit["id"] for hit in read.hits] == list(hits.ids)
         assert [hit["preview"] for hit in read.hits] == [hit.preview_url for hit in hits]
+
+
+def test_every_longer_description_is_that_of_a_field() -> None:
+    for key, about in documents.ABOUT.items():
+        document, _, name = key.partition(".")
+        described = TypeAdapter(getattr(documents, document)).json_schema()["properties"][name]
+        assert described["description"] == about
+
+
+def test_examples_have_the_form_of_their_documents() -> None:
+    results = ResultsDocument.model_validate(documents.EXAMPLES["results"], strict=False)
+    assert results.hits[0]["id"] == documents.EXAMPLES["item"]["id"]
+    assert SearchDocument.model_validate(documents.EXAMPLES["search"]).value() == "two parrots on a branch"
