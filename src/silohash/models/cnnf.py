@@ -33,16 +33,7 @@ from scipy.io.matlab import matfile_version
 from torch import Tensor, nn
 from torch.nn import functional
 
-from silohash.base.errors import (
-    MissingContent,
-    NetworkChanged,
-    SettingNeeded,
-    UnsuitableFeatures,
-    WrongChoice,
-    WrongKindOfFile,
-    WrongShape,
-    WrongType,
-)
+from silohash.base import errors
 from silohash.base.files import digest_file, digest_json
 from silohash.base.forms import reading
 from silohash.base.types import Arrays, Modality
@@ -78,7 +69,7 @@ def local_response(kind: Normalization) -> nn.LocalResponseNorm:
         UserError: If there is no such normalization.
     """
     if kind not in get_args(Normalization):
-        raise WrongChoice(f'lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalization))}.')
+        raise errors.WrongChoice(f'lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalization))}.')
     if kind == "legacy-port":
         return nn.LocalResponseNorm(2, k=2)
     return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2)
@@ -135,7 +126,9 @@ def frozen(
         UserError: If the modality is not ``image``, or if the weights do not exist.
     """
     if modality != "image":
-        raise UnsuitableFeatures(f'[features.{modality}] kind "cnnf" supports pictures only. Choose another kind.')
+        raise errors.UnsuitableFeatures(
+            f'[features.{modality}] kind "cnnf" supports pictures only. Choose another kind.'
+        )
     path = weights_file(weights, '[features.image] kind "cnnf"')
     return Network(
         name="CNN-F",
@@ -164,11 +157,11 @@ def settings(
         UserError: If the weights do not exist, or if the network does not support the featurizer's output.
     """
     if modality != "image":
-        raise UnsuitableFeatures(
+        raise errors.UnsuitableFeatures(
             f'[model.{modality}] the backbone "cnnf" supports pictures only. Choose another backbone.'
         )
     if not isinstance(featurizer, PixelFeatures) or featurizer.shape != (3, SIDE_PIXELS, SIDE_PIXELS):
-        raise UnsuitableFeatures(
+        raise errors.UnsuitableFeatures(
             f"[model.image] CNN-F needs color pictures of {SIDE_PIXELS} pixels per side. Set features.image = {{ "
             f'kind = "pixels", channels = 3, size = {SIDE_PIXELS} }}.'
         )
@@ -190,7 +183,7 @@ def weights(about: Mapping[str, Any]) -> Arrays:
     """
     path = Path(about["source"])
     if not path.is_file() or digest_file(path) != about["digest"]:
-        raise NetworkChanged(f"The weights in {path} changed while the run was prepared. Run the command again.")
+        raise errors.NetworkChanged(f"The weights in {path} changed while the run was prepared. Run the command again.")
     net = load_cnnf(path, lrn=about["lrn"], orientation=about["orientation"])
     return {name: tensor.numpy() for name, tensor in net.state_dict().items()}
 
@@ -211,7 +204,7 @@ def load_cnnf(
     state = filled.state_dict()
     for name, array in found.items():
         if tuple(array.shape) != tuple(state[name].shape):
-            raise WrongShape(
+            raise errors.WrongShape(
                 f'{path}: "{name}" has the shape {array.shape}, and CNN-F needs {tuple(state[name].shape)}. {HINT}'
             )
     filled.load_state_dict({name: torch.from_numpy(array) for name, array in found.items()})
@@ -227,7 +220,7 @@ def weights_file(weights: str, where: str) -> Path:
     path = Path(weights).expanduser()
     if not weights or not path.is_file():
         what = f'the file "{weights}" does not exist' if weights else "weights is not set"
-        raise SettingNeeded(f"{where}: {what}. Set weights to the file. {HINT}")
+        raise errors.SettingNeeded(f"{where}: {what}. Set weights to the file. {HINT}")
     return path
 
 
@@ -241,10 +234,14 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
         UserError: If the file is missing, damaged, incomplete, or of another network.
     """
     if orientation not in get_args(Orientation):
-        raise WrongChoice(f'orientation is "{orientation}"; it must be one of: {", ".join(get_args(Orientation))}.')
+        raise errors.WrongChoice(
+            f'orientation is "{orientation}"; it must be one of: {", ".join(get_args(Orientation))}.'
+        )
     content = _open(path)
     if "layers" not in content:
-        raise MissingContent(f'{path} does not hold "layers" but: {", ".join(sorted(content)) or "nothing"}. {HINT}')
+        raise errors.MissingContent(
+            f'{path} does not hold "layers" but: {", ".join(sorted(content)) or "nothing"}. {HINT}'
+        )
     layers = [_Struct(layer, f"{path}: layer {number}") for number, layer in enumerate(np.ravel(content["layers"]), 1)]
     _check_kind(path, layers)
     swapped = orientation == "legacy-port"
@@ -252,10 +249,10 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
     found: Arrays = {"mean": _mean(path, content, swapped=swapped)}
     for name in TRAINED:
         if name not in by_name:
-            raise MissingContent(f'{path} does not have a layer "{name}" but: {", ".join(by_name)}. {HINT}')
+            raise errors.MissingContent(f'{path} does not have a layer "{name}" but: {", ".join(by_name)}. {HINT}')
         filters, biases = _filters_and_biases(by_name[name])
         if filters.ndim != 4:
-            raise WrongShape(
+            raise errors.WrongShape(
                 f'{path}: the filters of "{name}" have the shape {filters.shape}; four dimensions are needed. {HINT}'
             )
         order = (3, 2, 1, 0) if swapped else (3, 2, 0, 1)
@@ -268,7 +265,7 @@ class _Struct:
     def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  anything that scipy reads
         found = np.asarray(value)
         if found.dtype.names is None or found.size != 1:
-            raise WrongType(f"{called} is not a struct. {HINT}")
+            raise errors.WrongType(f"{called} is not a struct. {HINT}")
         self.called = called
         self._value = found.reshape(-1)[0]
         self.names: tuple[str, ...] = found.dtype.names
@@ -280,7 +277,9 @@ class _Struct:
             UserError: If there is no such field.
         """
         if name not in self.names:
-            raise MissingContent(f'{self.called} does not have a field "{name}" but: {", ".join(self.names)}. {HINT}')
+            raise errors.MissingContent(
+                f'{self.called} does not have a field "{name}" but: {", ".join(self.names)}. {HINT}'
+            )
         return np.asarray(self._value[name])
 
     def text(self, name: str) -> str:
@@ -296,7 +295,7 @@ class _Struct:
 def _open(path: Path) -> Mapping[str, Any]:
     with reading(path, remedy=HINT, missing=HINT), path.open("rb") as stream:
         if matfile_version(stream)[0] == HDF5_VERSION:
-            raise WrongKindOfFile(
+            raise errors.WrongKindOfFile(
                 f"{path} is a MATLAB 7.3 file, which is not the published format of these weights. {HINT}"
             )
         check_contents(path)
@@ -309,7 +308,7 @@ def _check_kind(path: Path, layers: list[_Struct]) -> None:
     normalized = sum(kind in {"lrn", "normalize"} for kind in kinds)
     if "bnorm" in kinds or normalized != NORMALIZED_LAYERS:
         seen = "batch normalization" if "bnorm" in kinds else f"{normalized} local response normalizations"
-        raise WrongKindOfFile(
+        raise errors.WrongKindOfFile(
             f"{path} has {seen}; CNN-F has two local response normalizations and no batch normalization. "
             f'The file "imagenet-matconvnet-vgg-f.mat" holds another network. {HINT}'
         )
@@ -320,21 +319,23 @@ def _filters_and_biases(layer: _Struct) -> tuple[npt.NDArray[Any], npt.NDArray[A
         return layer.array("filters"), layer.array("biases")
     cell = layer.array("weights").reshape(-1)
     if len(cell) < 2:
-        raise WrongShape(f'{layer.called}: "weights" has {len(cell)} parts; filters and biases are needed. {HINT}')
+        raise errors.WrongShape(
+            f'{layer.called}: "weights" has {len(cell)} parts; filters and biases are needed. {HINT}'
+        )
     return np.asarray(cell[0]), np.asarray(cell[1])
 
 
 def _mean(path: Path, content: Mapping[str, Any], *, swapped: bool) -> npt.NDArray[np.float32]:
     about = next(_normalizations(path, content), None)
     if about is None:
-        raise MissingContent(
+        raise errors.MissingContent(
             f'{path} has neither "normalization" nor "meta.normalization", which hold the mean image. {HINT}'
         )
     mean = _float32(about.array("averageImage"))
     if mean.size == 3:
         return np.ascontiguousarray(np.broadcast_to(mean.reshape(3, 1, 1), (3, SIDE_PIXELS, SIDE_PIXELS)))
     if mean.shape != (SIDE_PIXELS, SIDE_PIXELS, 3):
-        raise WrongShape(
+        raise errors.WrongShape(
             f'{path}: "averageImage" has the shape {mean.shape}; it should be ({SIDE_PIXELS}, {SIDE_PIXELS}, 3). {HINT}'
         )
     return np.ascontiguousarray(mean.transpose((2, 1, 0) if swapped else (2, 0, 1)))

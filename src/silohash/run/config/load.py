@@ -27,24 +27,8 @@ from silohash.base.visible import visible
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
+from silohash.run.config import objections, sections
 from silohash.run.config.exchange import objections_to_exchange, objections_to_privacy
-from silohash.run.config.objections import (
-    Objection,
-    objections,
-    objections_to_kept_state,
-    objections_to_methods,
-    objections_to_parameters,
-    remarks_on_methods,
-    remarks_on_settings,
-)
-from silohash.run.config.sections import (
-    EvaluateConfig,
-    ExchangeConfig,
-    FederatedConfig,
-    LocalConfig,
-    PartitionConfig,
-    RunConfig,
-)
 from silohash.run.config.wrong_types import missing, wrong_type
 
 if TYPE_CHECKING:
@@ -53,7 +37,7 @@ if TYPE_CHECKING:
     from silohash.methods.local.base import LocalMethod, MethodParams
 
 Source = Path | Mapping[str, Any]
-MethodTable: TypeAlias = "LocalConfig | FederatedConfig | MemberConfig"
+MethodTable: TypeAlias = "sections.LocalConfig | sections.FederatedConfig | MemberConfig"
 
 
 @dataclass(frozen=True)
@@ -67,7 +51,7 @@ class ResolvedConfig:
             packages are not used because their names are taken.
     """
 
-    config: RunConfig
+    config: sections.RunConfig
     local: LocalMethod
     federated: FederatedMethod
     remarks: tuple[str, ...] = ()
@@ -107,7 +91,7 @@ class ResolvedConfig:
         return value
 
 
-def cards_of(config: RunConfig) -> tuple[MethodCard, ...]:
+def cards_of(config: sections.RunConfig) -> tuple[MethodCard, ...]:
     """Return the cards of the local method, of the federated method, and of the members of a composition.
 
     The methods are not imported, and their parameters are not checked.
@@ -124,7 +108,7 @@ def load_resolved(source: Source, overrides: Sequence[str] = ()) -> ResolvedConf
     return resolve(read_config(source, overrides), where=_name_of(source), overrides=overrides)
 
 
-def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(source: Source, overrides: Sequence[str] = ()) -> sections.RunConfig:
     """Read a config and check it, including the parameters of its methods.
 
     Args:
@@ -138,7 +122,7 @@ def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
     return load_resolved(source, overrides).config
 
 
-def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
+def read_config(source: Source, overrides: Sequence[str] = ()) -> sections.RunConfig:
     """Read a config without looking at the parameters of its methods, which are imported only by `resolve`.
 
     The names of the methods are checked, and torch is not imported. Arguments and exceptions are those of `load_config`.
@@ -148,17 +132,17 @@ def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
         _override(value, override)
     _make_absolute(value, Path())
     try:
-        config = RunConfig.model_validate(value)
+        config = sections.RunConfig.model_validate(value)
         _check_name(LOCAL_METHODS.target, "local", config.local.name)
         _check_name(FEDERATED_METHODS.target, "federated", config.federated.name)
     except ValidationError as error:
-        raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
+        raise _located(_wrong_value(error, sections.RunConfig), _name_of(source), overrides) from error
     except errors.WrongValue as error:
         raise _located(error, _name_of(source), overrides) from error
     return config
 
 
-def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence[str] = ()) -> ResolvedConfig:
+def resolve(config: sections.RunConfig, *, where: str = "the config", overrides: Sequence[str] = ()) -> ResolvedConfig:
     """Make the methods that a config names.
 
     Args:
@@ -181,10 +165,10 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
         found = [LOCAL_METHODS.conflict(config.local.name)]
         found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
         remarks = (
-            *remarks_on_methods(config, local, federated),
+            *objections.remarks_on_methods(config, local, federated),
             *local.traits.remarks,
             *federated.traits.remarks,
-            *remarks_on_settings(config, federated),
+            *objections.remarks_on_settings(config, federated),
             *[sentence for sentence in found if sentence],
         )
         return ResolvedConfig(config, local, federated, remarks)
@@ -212,25 +196,27 @@ def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -
     return ""
 
 
-def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+def _objections(
+    config: sections.RunConfig, local: LocalMethod, federated: FederatedMethod
+) -> Iterator[objections.Objection]:
     """Yield the settings that exclude each other. The first one is what the user is told."""
     yield from _objections_to_partition(config.partition)
-    yield from objections_to_methods(config, local, federated)
-    yield from objections_to_kept_state(config, local, federated)
+    yield from objections.objections_to_methods(config, local, federated)
+    yield from objections.objections_to_kept_state(config, local, federated)
     if config.exchange.privacy is not None:
         yield from objections_to_privacy(config, config.exchange.privacy, local, federated)
-    yield from objections(config, federated)
+    yield from objections.objections(config, federated)
     if federated.solver is not None and config.federated.robust is not None:
         yield (
             "federated.robust",
             f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
             "Remove federated.robust, or choose another local method.",
         )
-    if config.exchange != ExchangeConfig():
+    if config.exchange != sections.ExchangeConfig():
         yield from objections_to_exchange(config, local, federated)
 
 
-def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
+def _facts(config: sections.RunConfig, local: LocalMethod) -> RunFacts:
     """Return what the federated method is told about the run, with the robust rule and the server-side optimizer."""
     from silohash.methods.federated.base import RunFacts
     from silohash.methods.federated.robust import robust_aggregation
@@ -248,7 +234,7 @@ def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
     )
 
 
-def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
+def _objections_to_partition(partition: sections.PartitionConfig) -> Iterator[objections.Objection]:
     """Yield an objection for a kind that does not exist, or for each parameter that it does not take."""
     from silohash.data.partitions.base import objections_to_settings
 
@@ -258,7 +244,7 @@ def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
         yield f"partition.{name}", f"{message}{remedy}"
 
 
-def refuse(found: Iterable[Objection]) -> None:
+def refuse(found: Iterable[objections.Objection]) -> None:
     """Refuse a config because of the first objection.
 
     Raises:
@@ -268,16 +254,18 @@ def refuse(found: Iterable[Objection]) -> None:
         raise errors.WrongValue(key, message)
 
 
-def evaluate_config(value: Mapping[str, Any]) -> EvaluateConfig:
+def evaluate_config(value: Mapping[str, Any]) -> sections.EvaluateConfig:
     """Return the table ``[evaluate]`` with some values.
 
     Raises:
         UserError: If a value is wrong.
     """
     try:
-        return EvaluateConfig.model_validate(value)
+        return sections.EvaluateConfig.model_validate(value)
     except ValidationError as error:
-        raise _wrong_value(error, EvaluateConfig, prefix="evaluate", known=list(EvaluateConfig.model_fields)) from error
+        raise _wrong_value(
+            error, sections.EvaluateConfig, prefix="evaluate", known=list(sections.EvaluateConfig.model_fields)
+        ) from error
 
 
 def read_override(override: str) -> tuple[str, Any]:
@@ -371,7 +359,9 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
         params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
-        refuse(objections_to_parameters(section, config.model_extra or {}, params, kind.presets[config.preset]))
+        refuse(
+            objections.objections_to_parameters(section, config.model_extra or {}, params, kind.presets[config.preset])
+        )
         for number, member in enumerate(params.members()):
             _parameters(registry, f"{section}.methods.{number}", member)
         return kind, params
@@ -400,7 +390,7 @@ def _wrong_value(
     path = [str(part) for part in first["loc"]]
     key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
-        _, table = located(path[:-1], RunConfig)
+        _, table = located(path[:-1], sections.RunConfig)
         keys = known or list(table.model_fields if table else ())
         there = f" The known keys are: {', '.join(keys)}." if keys else ""
         return errors.WrongValue(key, f'unknown key "{key}"{suggestion(path[-1], keys)}.{there}')

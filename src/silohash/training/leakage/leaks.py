@@ -22,16 +22,7 @@ from silohash.methods.message import Message
 from silohash.models.parameters import to_array
 from silohash.run.folder import Run
 from silohash.training.experiment import prepare_run
-from silohash.training.leakage.attacks import (
-    Estimate,
-    FitScores,
-    Values,
-    area_under_curve,
-    calibrated,
-    explained_share,
-    mean_estimate,
-    ridge_predictions,
-)
+from silohash.training.leakage import attacks
 from silohash.training.updates.received import FOLDER, ReceivedUpdates
 from silohash.training.worker import Worker
 
@@ -72,7 +63,7 @@ class Leak:
     without: float
 
 
-def leak(attack: str, seen: str, found: Estimate, *, figure: str = "AUC", without: float = GUESSING) -> Leak:
+def leak(attack: str, seen: str, found: attacks.Estimate, *, figure: str = "AUC", without: float = GUESSING) -> Leak:
     """Return the success of an attack with an estimate."""
     return Leak(attack, seen, figure, found.value, found.low, found.high, without)
 
@@ -165,7 +156,7 @@ class Attacker:
         sizes = [train for _, train, _ in self.worker.prepared.silos]
         return [number for number, size in enumerate(sizes) if size >= FEWEST_OF_A_LABEL][:MOST_SILOS]
 
-    def label_shares(self, silos: Sequence[int]) -> Values:
+    def label_shares(self, silos: Sequence[int]) -> attacks.Values:
         """Return which share of each silo's training items has each label, ``(J, C)``."""
         labels = self.run.archive.labels
         assert labels is not None  # noqa: S101  checked by the caller
@@ -187,7 +178,7 @@ class Attacker:
             given = np.stack([found for found in counts if found is not None])
             yield from _label_leak("class statistics of the last round", given, shares)
 
-    def _class_counts(self, update: Message) -> Values | None:
+    def _class_counts(self, update: Message) -> attacks.Values | None:
         """Return the class counts of an update divided by its number of items, ``(C,)``; None if it has none."""
         means = [mean for mean in self.run.resolved.federated.traits.means if mean.by_row]
         found = (mean.values(update)[name] for mean in means for name in mean.pairs(update).values())
@@ -200,7 +191,7 @@ class Attacker:
         updates = {silo: update for silo, update in self.received.updates() if silo in wanted}
         if len(updates) < 2:
             return
-        scores = FitScores(self.run.resolved, self.worker.model, origin.extras)
+        scores = attacks.FitScores(self.run.resolved, self.worker.model, origin.extras)
         models: list[ReadArrays] = [{**origin.params, **update.params} for update in updates.values()]
         outside = self.outside_items()
         fits = np.stack([scores.of(params, outside) for params in models])
@@ -208,23 +199,29 @@ class Attacker:
         for own, silo in enumerate(updates):
             members = self.members(silo)
             inside = np.stack([scores.of(params, members) for params in models])
-            areas.append(self._membership(members, calibrated(inside, own), outside, calibrated(fits, own)))
-        yield leak("membership of an item", "updates of the last round", mean_estimate(areas))
+            areas.append(
+                self._membership(members, attacks.calibrated(inside, own), outside, attacks.calibrated(fits, own))
+            )
+        yield leak("membership of an item", "updates of the last round", attacks.mean_estimate(areas))
         labels = self.run.archive.labels
         if labels is not None:
             rows = self.some(self.outside, MOST_ITEMS, "outside")
-            guessed = np.stack([_means_by_label(calibrated(fits, own), labels[rows]) for own in range(len(models))])
+            guessed = np.stack(
+                [_means_by_label(attacks.calibrated(fits, own), labels[rows]) for own in range(len(models))]
+            )
             shares = self.label_shares(list(updates))
             yield from _label_leak("updates of the last round", guessed, shares)
 
-    def _membership(self, members: SiloData, inside: Values, outside: SiloData, beyond: Values) -> Estimate:
+    def _membership(
+        self, members: SiloData, inside: attacks.Values, outside: SiloData, beyond: attacks.Values
+    ) -> attacks.Estimate:
         """Return how well scores separate members from other items, without what their labels explain of the scores."""
         # A silo's model fits items of its frequent labels better, whether or not it was trained on them.
         if members.labels is None or outside.labels is None:
-            return area_under_curve(inside, beyond)
+            return attacks.area_under_curve(inside, beyond)
         known, wanted = (to_array(labels).astype(np.float64) for labels in (outside.labels, members.labels))
-        expected = [ridge_predictions(known, beyond[:, None], labels)[:, 0] for labels in (wanted, known)]
-        return area_under_curve(inside - expected[0], beyond - expected[1])
+        expected = [attacks.ridge_predictions(known, beyond[:, None], labels)[:, 0] for labels in (wanted, known)]
+        return attacks.area_under_curve(inside - expected[0], beyond - expected[1])
 
     def members(self, silo: int) -> SiloData:
         """Return some training items of a silo."""
@@ -258,21 +255,21 @@ class Attacker:
         if len(featurizers) == len(MODALITIES):
             pairs = (list(codes[name].values()) for name in ("members", "outside"))
             inside, beyond = ((first == second).mean(axis=1) for first, second in pairs)
-            found = area_under_curve(inside, beyond)
+            found = attacks.area_under_curve(inside, beyond)
             yield leak("membership of an item", "codes of its picture and its text", found)
         known, wanted = (np.concatenate(list(codes[name].values()), axis=1) for name in ("outside", "members"))
         if archive.labels is not None:
-            guesses = ridge_predictions(known, _labels(archive.labels, outside), wanted)
+            guesses = attacks.ridge_predictions(known, _labels(archive.labels, outside), wanted)
             if areas := list(_areas_by_label(guesses, _labels(archive.labels, members))):
-                yield leak("labels of an item", "its codes", mean_estimate(areas))
+                yield leak("labels of an item", "its codes", attacks.mean_estimate(areas))
         for modality, featurizer in featurizers.items():
             if len(featurizer.shape) != 1:
                 continue
             mine, theirs = (vectors(archive, featurizer, rows).astype(np.float64) for rows in (outside, members))
-            found = explained_share(ridge_predictions(known, mine, wanted), theirs)
+            found = attacks.explained_share(attacks.ridge_predictions(known, mine, wanted), theirs)
             yield leak(f"{modality} vector of an item", "its codes", found, figure="explained", without=0.0)
 
-    def _codes(self, rows: Rows) -> dict[Modality, Values]:
+    def _codes(self, rows: Rows) -> dict[Modality, attacks.Values]:
         """Return the signs of the codes of items by the model that is deployed, ``(n, K)`` per modality."""
         model = self.run.model
         encoder = model.encoder(next(iter(model.names)))
@@ -283,12 +280,12 @@ class Attacker:
         return found
 
 
-def _labels(labels: npt.NDArray[np.generic] | None, rows: Rows) -> Values:
+def _labels(labels: npt.NDArray[np.generic] | None, rows: Rows) -> attacks.Values:
     assert labels is not None  # noqa: S101  checked by the callers
     return np.asarray(labels[rows], np.float64)
 
 
-def _means_by_label(scores: Values, labels: npt.NDArray[np.generic]) -> Values:
+def _means_by_label(scores: attacks.Values, labels: npt.NDArray[np.generic]) -> attacks.Values:
     """Return the mean score of the items with each label minus that of the others, ``(C,)``; 0 for labels of too few."""
     held = np.asarray(labels, np.float64)
     count, others = held.sum(axis=0), len(held) - held.sum(axis=0)
@@ -296,16 +293,16 @@ def _means_by_label(scores: Values, labels: npt.NDArray[np.generic]) -> Values:
     return np.where((count >= FEWEST_OF_A_LABEL) & (others >= FEWEST_OF_A_LABEL), means, 0.0)
 
 
-def _label_leak(seen: str, guessed: Values, shares: Values) -> Iterator[Leak]:
+def _label_leak(seen: str, guessed: attacks.Values, shares: attacks.Values) -> Iterator[Leak]:
     """Yield how well guesses ``(J, C)`` tell which silos have a larger share of a label than the median silo."""
     above, guess = (values - np.median(values, axis=0) for values in (shares, guessed))
     more, less = guess[above > 0], guess[above < 0]
     if len(more) and len(less):
-        yield leak("label shares of a silo", seen, area_under_curve(more, less))
+        yield leak("label shares of a silo", seen, attacks.area_under_curve(more, less))
 
 
-def _areas_by_label(guesses: Values, labels: Values) -> Iterator[Estimate]:
+def _areas_by_label(guesses: attacks.Values, labels: attacks.Values) -> Iterator[attacks.Estimate]:
     """Yield the area under the curve of each label that enough items have and lack."""
     for guess, held in zip(guesses.T, labels.T > 0, strict=True):
         if min(held.sum(), (~held).sum()) >= FEWEST_OF_A_LABEL:
-            yield area_under_curve(guess[held], guess[~held])
+            yield attacks.area_under_curve(guess[held], guess[~held])

@@ -29,16 +29,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local import base
-from silohash.methods.local.losses import (
-    balance,
-    mean_similarity,
-    pair_contrast,
-    pair_likelihood,
-    pair_weights,
-    quantization,
-    similarity,
-)
+from silohash.methods.local import base, losses
 from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, partner_outputs, store_batch
 from silohash.methods.traits import EpochRules, Traits
 
@@ -122,7 +113,7 @@ class StoredPairs(base.LocalMethod[StoredParams]):
     def init_state(self, model: nn.Module, data: base.SiloData, state: base.SiloState) -> None:
         """Store the labels, the share of similar pairs, and the outputs of all items."""
         labels = base.labels_of(data)
-        share = mean_similarity(labels, graded=self.graded)
+        share = losses.mean_similarity(labels, graded=self.graded)
         state.buffers = {"labels": labels, "share": share, **self.label_outputs(model, labels)}
         base.store_all(model, data, state)
         self.end_epoch(model, data, state)
@@ -139,11 +130,11 @@ class StoredPairs(base.LocalMethod[StoredParams]):
     def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: base.SiloState) -> Tensor:
         """Return the `pair_likelihood` of a batch's rows and the anchors, ``(B, N)``, weighted if classes are balanced."""
         labels = state.buffers["labels"]
-        similar = similarity(labels[rows], labels[anchors], graded=self.graded)
-        likelihood = pair_likelihood(codes, stored, similar)
+        similar = losses.similarity(labels[rows], labels[anchors], graded=self.graded)
+        likelihood = losses.pair_likelihood(codes, stored, similar)
         if not self.params.class_balance:
             return likelihood
-        return likelihood * pair_weights(similar, float(state.buffers["share"]))
+        return likelihood * losses.pair_weights(similar, float(state.buffers["share"]))
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: base.SiloState) -> None:
         """Store the outputs of the batch."""
@@ -194,12 +185,12 @@ class DCMH(StoredPairs[DCMHParams], base.TowerMethod[DCMHParams]):
         anchors = state.buffers["anchors"]
         stored = partner_outputs(state, modality, anchors)
         likelihood = self.likelihood(codes, stored, rows, anchors, state)
-        drift = quantization(codes, state.buffers["code"][rows])
+        drift = losses.quantization(codes, state.buffers["code"][rows])
         if self.params.normalization == "mean":
-            terms = self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
+            terms = self._terms(likelihood.mean(), drift.mean(), losses.balance(codes).mean())
             if self.params.pair_weight and len(rows) > 1:
                 partners = partner_outputs(state, modality, rows)
-                contrast = pair_contrast(codes, partners, self.params.pair_temperature)
+                contrast = losses.pair_contrast(codes, partners, self.params.pair_temperature)
                 terms["pair"] = (self.params.pair_weight, contrast.mean())
             return terms
         pairs = len(anchors) * len(rows)
