@@ -11,7 +11,7 @@ import typer
 from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import AsJson, Settings, argument, flag, option
+from silohash.cli.help import ABOUT, AsJson, Settings, argument, flag, option
 from silohash.data.build import BUILDERS
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from silohash.data.benchmarks.dataset import Dataset, Inspection
     from silohash.data.benchmarks.layouts.reading import Layout
 
-Root = Annotated[
-    Path | None, option("FOLDER", "Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME.")
-]
+Root = Annotated[Path | None, option("FOLDER", ABOUT["data --root"])]
 LayoutName = Annotated[str, option("LAYOUT", "Layout of the files, or auto for the first complete one.")]
 Protocol = Annotated[str | None, option("PROTOCOL", "Protocol of the data set; see silohash data list.")]
 FollowLinks = Annotated[bool, flag("Follow links that lead out of your own folder.", "--follow-links")]
@@ -82,12 +80,8 @@ def check(
     root: Root = None,
     layout: LayoutName = "auto",
     protocol: Protocol = None,
-    digest: Annotated[
-        bool, flag("Compare the digest of every file with checksums.json in the folder.", "--digest")
-    ] = False,
-    write_checksums: Annotated[
-        bool, flag("Write the digest of every file to checksums.json.", "--write-checksums")
-    ] = False,
+    digest: Annotated[bool, flag(ABOUT["data check --digest"], "--digest")] = False,
+    write_checksums: Annotated[bool, flag(ABOUT["data check --write-checksums"], "--write-checksums")] = False,
     full: Annotated[bool, flag("Read every file again, even if its size and time have not changed.", "--full")] = False,
     follow_links: FollowLinks = False,
     as_json: AsJson = False,

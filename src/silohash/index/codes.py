@@ -18,16 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base import errors
 from silohash.base.arrays import given, whole
-from silohash.base.errors import (
-    BitsDiffer,
-    LengthsDiffer,
-    NotFinite,
-    OutOfRange,
-    WrongKindOfFile,
-    WrongShape,
-    WrongType,
-)
 from silohash.base.files import check_replaceable, write_bytes
 from silohash.base.forms import reading
 from silohash.base.optional import require
@@ -66,7 +58,7 @@ def word_type(bits: int) -> np.dtype[Any]:
         (dtype('uint16'), dtype('uint32'), dtype('uint64'))
     """
     if not BITS_LOWEST <= bits <= BITS_HIGHEST:
-        raise OutOfRange(
+        raise errors.OutOfRange(
             f"The code length {bits} is not supported. Set bits to a value from {BITS_LOWEST} to {BITS_HIGHEST}."
         )
     return np.dtype("<u2" if bits <= 16 else "<u4" if bits <= 32 else "<u8")
@@ -95,14 +87,16 @@ def pack(values: npt.ArrayLike) -> Words:
     """
     real = np.asarray(values)
     if real.ndim != 2:
-        raise WrongShape(f"The values have shape {real.shape}. Give a table of shape (items, bits).")
+        raise errors.WrongShape(f"The values have shape {real.shape}. Give a table of shape (items, bits).")
     count, bits = real.shape
     words = np.zeros((count, word_count(bits)), word_type(bits))
     for start in range(0, count, BLOCK_ROWS):
         block = real[start : start + BLOCK_ROWS]
         if np.isnan(block).any():
             row = start + int(np.isnan(block).any(axis=1).argmax())
-            raise NotFinite(f"The output of item {row} is NaN, which has no sign. Check whether training diverged.")
+            raise errors.NotFinite(
+                f"The output of item {row} is NaN, which has no sign. Check whether training diverged."
+            )
         words[start : start + len(block)] = pack_bits(block >= 0)
     return words
 
@@ -149,13 +143,13 @@ def check_words(words: Words, bits: int) -> Words:
     kind, width = word_type(bits), word_count(bits)
     given = np.asarray(words)
     if given.ndim != 2 or given.shape[1] != width or given.dtype != kind:
-        raise WrongShape(
+        raise errors.WrongShape(
             f"Codes of {bits} bits are packed as (items, {width}) {kind.name}, not {given.shape} {given.dtype.name}. "
             "Check that they come from a model with the same number of bits."
         )
     used = bits - (width - 1) * kind.itemsize * 8
     if used < kind.itemsize * 8 and (given[:, -1] >> kind.type(used)).any():
-        raise BitsDiffer(
+        raise errors.BitsDiffer(
             f"Some codes have bits set beyond bit {bits}. Check that they come from a model with the same number of bits."
         )
     return np.ascontiguousarray(given, kind)
@@ -168,7 +162,7 @@ def check_magnitudes(magnitudes: Magnitudes | None, count: int, bits: int) -> No
         UserError: If their shape or type differs.
     """
     if magnitudes is not None and (magnitudes.shape != (count, bits) or magnitudes.dtype != np.uint8):
-        raise LengthsDiffer(
+        raise errors.LengthsDiffer(
             f"The magnitudes have the shape {magnitudes.shape} and the type {magnitudes.dtype}. Give one uint8 per bit of "
             "each code."
         )
@@ -210,16 +204,20 @@ class Codes:
         object.__setattr__(self, "bits", whole("bits", self.bits, BITS_LOWEST))
         words = given("words", self.words).values
         if isinstance(words, list):
-            raise WrongType("The words of codes are a list. Give packed words of an unsigned type as a NumPy array.")
+            raise errors.WrongType(
+                "The words of codes are a list. Give packed words of an unsigned type as a NumPy array."
+            )
         object.__setattr__(self, "words", check_words(words, self.bits))
         object.__setattr__(self, "ids", _names(given("ids", self.ids).values))
         if len(self.ids) != len(self.words):
-            raise LengthsDiffer(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
+            raise errors.LengthsDiffer(
+                f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code."
+            )
         check_magnitudes(self.magnitudes, len(self), self.bits)
         for name, choices in (("modality", MODALITIES), ("model_digest", None)):
             value = getattr(self, name)
             if not isinstance(value, str) or (choices and value not in choices):
-                raise WrongType(f"The {name} of codes is {value!r}. Use {' or '.join(choices or ('a str',))}.")
+                raise errors.WrongType(f"The {name} of codes is {value!r}. Use {' or '.join(choices or ('a str',))}.")
 
     def __len__(self) -> int:
         return len(self.words)
@@ -239,7 +237,9 @@ class Codes:
             magnitudes = None if self.magnitudes is None else self.magnitudes[rows]
         except Exception as error:
             # Rows can be an object of any library, so the error can have any type.
-            raise OutOfRange(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
+            raise errors.OutOfRange(
+                f"There are {len(self)} codes, and these rows cannot be taken ({error})."
+            ) from error
         return replace(self, words=words, ids=ids, magnitudes=magnitudes)
 
     def signs(self) -> npt.NDArray[np.int8]:
@@ -278,7 +278,7 @@ class Codes:
             UserError: If the name does not end with ``.parquet``, or the file exists and does not hold codes.
         """
         if Path(path).suffix != ".parquet":
-            raise WrongKindOfFile(f'{path} does not end with ".parquet". Use save for other kinds of files.')
+            raise errors.WrongKindOfFile(f'{path} does not end with ".parquet". Use save for other kinds of files.')
         self.save(path)
 
     def to_faiss(self) -> faiss.IndexBinaryFlat:
@@ -302,7 +302,7 @@ def check_output(path: Path) -> None:
         UserError: If the name of the file has another ending, or the file exists and does not hold codes.
     """
     if path.suffix not in FILE_MARKS:
-        raise WrongKindOfFile(
+        raise errors.WrongKindOfFile(
             f"{path}: codes are written as {', '.join(FILE_MARKS)}. Give the file one of these endings."
         )
     check_replaceable(path, FILE_MARKS[path.suffix])
@@ -347,4 +347,4 @@ def _names(ids: npt.NDArray[Any] | list[Any]) -> npt.NDArray[np.str_]:
     if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "U":
         return ids
     form = f"{ids.dtype} of shape {ids.shape}" if isinstance(ids, np.ndarray) else "not all of type str"
-    raise WrongType(f"The ids of codes are {form}. Give one str per code.")
+    raise errors.WrongType(f"The ids of codes are {form}. Give one str per code.")

@@ -109,14 +109,9 @@ class TrieIndex(base.Index):
             UserError: If ``bits`` or ``threads`` is out of range.
         """
         self._tail = FlatIndex(bits, capacity=capacity, threads=threads)
-        self.bits = bits
-        self._capacity = capacity
-        self._trie = Trie(
-            np.empty(0, np.int64),
-            np.empty(0, np.int32),
-            filled_blocks(np.empty((0, byte_count(bits)), np.uint8)),
-            np.empty((0, 0), np.uint64),
-        )
+        self.bits, self._capacity = bits, capacity
+        blocks = filled_blocks(np.empty((0, byte_count(bits)), np.uint8))
+        self._trie = Trie(np.empty(0, np.int64), np.empty(0, np.int32), blocks, np.empty((0, 0), np.uint64))
         self._alive: Alive | None = None
         self._removed = 0
         self._slots: Numbers | None = None

@@ -243,7 +243,7 @@ def test_moving_needs_a_known_backend_and_an_indexed_run(run: Path) -> None:
     for options, message in (
         (
             ("--to", "pgvectr"),
-            '--to is "pgvectr" (did you mean "pgvector"?). Choose from: flat, faiss, pgvector, ',
+            '--to is "pgvectr" (did you mean "pgvector"?). Choose from: flat, trie, faiss, pgvector, ',
         ),
         (("--to", "flat", "--url-env", "URL"), "--to flat searches in memory"),
         (("--to", "faiss", "--url-file", "url.txt"), "--to faiss searches in memory"),

@@ -368,7 +368,7 @@ def test_sums_need_a_method_that_defines_them() -> None:
     assert refusal({"name": "seph"}, {"name": "fedsums"}).endswith('federated.name = "local", "centralized".')
     assert refusal({"name": "dcmh"}, {"name": "fedsums"}) == (
         'the config: "fedsums" solves a local method from sums over items, which local.name = "dcmh" does not define. Set '
-        'local.name = "scm" or "itq" or "cmfh", or federated.name = "local", "fedavg", "centralized".'
+        'local.name = "scm" or "itq" or "hyperplanes" or "cmfh", or federated.name = "local", "fedavg", "centralized".'
     )
 
 
