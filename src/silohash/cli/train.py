@@ -54,8 +54,8 @@ def new(
         print_status(f'"{data}" is not the name of an archive, and not a folder yet. Create it before the training.')
     if not local and f'name = "{WITHOUT_LABELS}"' in text:
         print_status(
-            f"The archive has no labels, which {WITHOUT_LABELS} does not need. Codes that are solved from sums over silos can "
-            "be better, but the sums may reveal items to the server: see docs/how-to/costs.md."
+            f"The archive has no labels, which {WITHOUT_LABELS} does not need. Codes that are solved from sums over silos "
+            "can be better, but the sums may reveal items to the server: see docs/how-to/costs.md."
         )
     if backbone:
         print_status(f"Nothing is downloaded unless {file} permits it with download = true.")
