@@ -23,6 +23,7 @@ from silohash.search.hits import SearchOptions
 from silohash.search.requests import SearchRequest
 from silohash.service.backends import LocalBackend
 from silohash.service.web.cards import hit_cards
+from silohash.service.web.language import language
 from tests import backbones
 from tests.detectors import detector
 from tests.regions import THINGS, matching_config, write_region_set, write_split
@@ -129,7 +130,7 @@ def test_the_search_page_scores_pictures(run: Run) -> None:
     try:
         hits = asyncio.run(backend.search(SearchRequest(k=3, value="A dog and a cat.")))
         status = asyncio.run(backend.status())
-        [card, *_] = hit_cards(hits, status)
+        [card, *_] = hit_cards(hits, status, language("en"))
         alike = asyncio.run(backend.similar(hits.silos[0], hits.ids[0], SearchOptions(k=2)))
     finally:
         backend.close()
