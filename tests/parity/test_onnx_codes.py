@@ -98,7 +98,7 @@ def items(model: TrainedModel, modality: Modality) -> np.ndarray:
 
 
 CHOOSING = ("mith",)
-"""Methods that choose concepts by scores. A score near the limit may be above it in one library and below it in the other."""
+"""Methods that choose concepts by scores. A score at the limit may be above it in one library and below it in the other."""
 
 
 def check(model: TrainedModel) -> None:
